@@ -34,7 +34,8 @@ impl Column {
     ///
     /// # Safety
     ///
-    /// The pointer is null or points to a column whose memory nobody changes meanwhile.
+    /// The pointer is null or points to a column whose memory nobody changes while the result is
+    /// used.
     pub(crate) unsafe fn at<'a>(pointer: *const Column, count: usize) -> Result<Rows<'a>, Status> {
         // SAFETY: the caller's promise.
         let column = unsafe { pointer.as_ref() }.ok_or(Status::BadArgument)?;
@@ -69,9 +70,8 @@ impl<'a> Rows<'a> {
         } = *self.column;
         let (start, length) = match offsets.is_null() {
             true => (stride * number, width),
-            // SAFETY: there is one offset more than there are rows, and each was checked. They are
-            // read again, so that a caller that changes them gets other bytes, but none before the
-            // first one.
+            // SAFETY: there is one offset more than there are rows, and `at` has checked each. They
+            // are read again here. Even if a caller has changed them, no length is negative.
             false => unsafe {
                 let (start, end) = (*offsets.add(number), *offsets.add(number + 1));
                 (start as usize, end.saturating_sub(start) as usize)

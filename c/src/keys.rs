@@ -41,11 +41,11 @@ fn refused(_: KeyError) -> Status {
     Status::BadKey
 }
 
-/// Reads a key from `length` bytes and writes it to `place`, or null.
+/// Reads a key from `length` bytes, and writes its address to `place`, or null after an error.
 ///
 /// # Safety
 ///
-/// The bytes are there, and the place is null or one for a pointer.
+/// `data` is null or has `length` bytes, and `place` is null or a place for a pointer.
 unsafe fn read<K>(
     data: *const u8,
     length: usize,
@@ -303,7 +303,7 @@ impl PrivateKeys {
     }
 }
 
-/// Reads objects and places.
+/// Returns the keys of `items` items, which are objects, with an index or without.
 ///
 /// # Safety
 ///

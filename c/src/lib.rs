@@ -1,7 +1,7 @@
 //! `lockstep.h`: the bulk library for C.
 //!
-//! A function returns a [`Status`]. Reasons of single items go to an array of bytes: 0 where there
-//! is a result.
+//! Most functions return a [`Status`]. Reasons of single items go to an array of bytes: 0 where
+//! there is a result.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![allow(unsafe_code, reason = "pointers of C")]
 
@@ -169,13 +169,13 @@ pub unsafe extern "C" fn lockstep_sign_many(
         let items = rows(count, |number| {
             ToSign::new(keys.get(number), messages.get(number))
         });
-        // Without room there is none for any width, which takes a walk over all keys of RSA.
+        // Output without room for 1 byte is refused before `signature_bytes` reads all RSA keys.
         // SAFETY: the caller's promise.
         unsafe { Output::at(output, count, 1) }?;
         // SAFETY: as above.
         let output = unsafe { Output::at(output, count, scheme.signature_bytes(&items)) }?;
         let signatures = workers.sign_many(scheme, &items)?;
-        // SAFETY: the output has as many rows.
+        // SAFETY: the output has `count` rows.
         unsafe { output.take(&signatures) }
     })
 }
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn lockstep_agree_many(
             ToAgree::new(keys.get(number), lockstep::Key::Raw(peers.get(number)))
         });
         let secrets = workers.agree_many(algorithm, &items)?;
-        // SAFETY: the output has as many rows.
+        // SAFETY: the output has `count` rows.
         unsafe { output.take(&secrets) }
     })
 }
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn lockstep_generate_many(
             )
         };
         let pairs = workers.generate_many(algorithm, count)?;
-        // SAFETY: the outputs have as many rows.
+        // SAFETY: the outputs have `count` rows.
         unsafe {
             secrets.take(pairs.secrets())?;
             publics.take(pairs.publics())
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn lockstep_encapsulate_many(
         };
         let items = rows(count, |number| keys.get(number));
         let sent = workers.encapsulate_many(kem, &items)?;
-        // SAFETY: the outputs have as many rows.
+        // SAFETY: the outputs have `count` rows.
         unsafe {
             ciphertexts.take(&sent.ciphertexts)?;
             secrets.take(&sent.secrets)
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn lockstep_decapsulate_many(
             ciphertext: ciphertexts.get(number),
         });
         let secrets = workers.decapsulate_many(kem, &items)?;
-        // SAFETY: the output has as many rows.
+        // SAFETY: the output has `count` rows.
         unsafe { output.take(&secrets) }
     })
 }

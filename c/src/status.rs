@@ -1,4 +1,4 @@
-//! Whether a call was computed, and pointers of C.
+//! Status of a call, and checks of pointers of C.
 
 use std::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +42,7 @@ pub(crate) fn guarded(body: impl FnOnce() -> Result<(), Status>) -> Status {
     }
 }
 
-/// Returns a text of C.
+/// Returns a text of C; refuses null and text that is not UTF-8.
 ///
 /// # Safety
 ///
@@ -56,7 +56,7 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, Status>
     text.to_str().map_err(|_| Status::BadArgument)
 }
 
-/// Refuses a number of elements that no memory has.
+/// Refuses `count` elements if together they are larger than any object in memory.
 pub(crate) fn fits<T>(count: usize) -> Result<(), Status> {
     match count.checked_mul(size_of::<T>()) {
         Some(0..=MOST_BYTES) => Ok(()),
@@ -71,7 +71,7 @@ const MOST_BYTES: usize = isize::MAX as usize;
 ///
 /// # Safety
 ///
-/// The pointer is null or points to as many places that nobody else uses meanwhile.
+/// The pointer is null or points to `count` places, which nobody else uses while the result lives.
 pub(crate) unsafe fn places<'a, T>(pointer: *mut T, count: usize) -> Result<&'a mut [T], Status> {
     fits::<T>(count)?;
     match (pointer.is_null(), count) {

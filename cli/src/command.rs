@@ -1,9 +1,9 @@
 //! Other programs: how they are started, and run to their end.
 //!
 //! A program that loads a configuration of OpenSSL runs the modules that the configuration names.
-//! Only [`loading`] and [`this_program_loading`] start one with a configuration that this program
-//! has not made itself, and root's must be root's alone. docs/user/root.md lists all programs that
-//! root starts.
+//! Only [`loading`] and [`this_program_loading`] make commands with a configuration that this
+//! program has not made itself. For root they refuse a configuration that other users can change.
+//! docs/user/root.md lists all programs that root starts.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -15,11 +15,11 @@ use lockstep_common::{Failure, insist_on_own, is_root, program, search_path};
 
 /// The variable that names a configuration of OpenSSL.
 pub const OPENSSL_CONF: &str = "OPENSSL_CONF";
-/// A configuration without anything in it.
+/// Path of an empty configuration.
 pub const NOTHING: &str = "/dev/null";
 
-/// The `openssl` command with a configuration that this program has made, or none. Root's has
-/// nothing else of its environment.
+/// The `openssl` command with a configuration that this program has made, or with [`NOTHING`]. For
+/// root the command inherits no environment: it gets only `PATH` and [`OPENSSL_CONF`].
 pub fn openssl(configuration: impl AsRef<Path>) -> Command {
     let mut command = program("openssl");
     if is_root() {
@@ -29,7 +29,8 @@ pub fn openssl(configuration: impl AsRef<Path>) -> Command {
     command
 }
 
-/// The `openssl` command with another configuration.
+/// The `openssl` command with a configuration that this program has not made. Fails if root runs
+/// this program and other users can change the configuration.
 pub fn loading(configuration: &Path) -> Result<Command, Failure> {
     insist_on_own(configuration)?;
     let mut command = program("openssl");
@@ -37,7 +38,7 @@ pub fn loading(configuration: &Path) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// This program, with another configuration.
+/// This program with such a configuration. Fails in the same case as [`loading`].
 pub fn this_program_loading(configuration: &Path) -> Result<Command, Failure> {
     insist_on_own(configuration)?;
     let mut command = this_program();
@@ -50,8 +51,8 @@ pub fn this_program() -> Command {
     Command::new("/proc/self/exe")
 }
 
-/// Runs a command to its end; returns its standard output. A failure has the first line of its
-/// standard error.
+/// Runs a command to its end; returns its standard output. A failure has the line of its standard
+/// error that [`reason`] finds.
 pub fn run(command: &mut Command) -> Result<String, Failure> {
     let name = name(command);
     let output = command
@@ -84,7 +85,7 @@ fn name(command: &Command) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// Result of a program: how it ended, and its output.
+/// Exit status and output of a program that has ended.
 pub struct Ended {
     pub status: ExitStatus,
     pub out: Vec<u8>,
@@ -97,7 +98,8 @@ pub struct Started {
     reader: thread::JoinHandle<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Starts a program, with this text as its input. Its output pipe breaks after `most` bytes.
+/// Starts a program with `input` as its standard input. Each of its two output pipes breaks after
+/// `most` bytes.
 pub fn start(command: &mut Command, input: &[u8], most: u64) -> io::Result<Started> {
     let mut child = command
         .stdin(match input {
@@ -109,14 +111,14 @@ pub fn start(command: &mut Command, input: &[u8], most: u64) -> io::Result<Start
         .spawn()?;
     if let Some(mut pipe) = child.stdin.take() {
         let input = input.to_owned();
-        // It ends with the program at the latest.
+        // The thread ends with the program at the latest.
         thread::spawn(move || {
             let _ = pipe.write_all(&input);
         });
     }
     let (out, errors) = (child.stdout.take(), child.stderr.take());
     let reader = thread::spawn(move || {
-        // The pipe of a program that prints more breaks.
+        // If the program prints more than `most` bytes, the pipe breaks.
         fn all(pipe: Option<impl io::Read>, most: u64) -> Vec<u8> {
             let mut bytes = Vec::new();
             if let Some(pipe) = pipe {
@@ -131,12 +133,12 @@ pub fn start(command: &mut Command, input: &[u8], most: u64) -> io::Result<Start
 }
 
 impl Started {
-    /// Kills it, and does not wait.
+    /// Kills the program without waiting for its end.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
     }
 
-    /// Waits until it ends. `None` if it has not ended by then: it is killed.
+    /// Waits until the program ends. Kills it after `patience`, and returns `None`.
     pub fn finish(mut self, patience: Duration) -> Option<Ended> {
         let deadline = Instant::now() + patience;
         loop {

@@ -41,8 +41,9 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 /// The section of the module and of its settings.
 const MODULE: &str = "lockstep_module";
 
-/// Maximum number of optional clauses of the system that lockstep's outweigh. Its operations have
-/// as many properties for that (`FAST` in provider/src/overlay.rs).
+/// Maximum number of the system's optional clauses that lockstep's clauses outweigh. It is the
+/// number of the properties from `lockstep.lanes` to `lockstep.lanes8`, which lockstep's operations
+/// have (`FAST` in provider/src/overlay/offers.rs).
 pub const MOST_OTHERS: usize = 8;
 
 /// Returns the clauses with which OpenSSL prefers lockstep's algorithms and leaves keys to the
@@ -50,9 +51,9 @@ pub const MOST_OTHERS: usize = 8;
 ///
 /// OpenSSL takes the algorithm that meets most optional clauses, and of equal ones the first that
 /// was loaded. All algorithms but lockstep's meet one of these clauses, lockstep's key generation
-/// meets two, and its operations meet all, which are two more than the system has. So clauses of
-/// the system about another provider do not keep operations from the lanes, and that provider still
-/// makes its keys itself.
+/// meets two, and its operations meet all, which are at least two more than the system has. So
+/// clauses of the system about another provider do not keep operations from the lanes, and that
+/// provider still makes its keys itself.
 pub fn preference(others: usize) -> String {
     let more = (2..=others.min(MOST_OTHERS)).map(|number| format!("?lockstep.lanes{number}=yes,"));
     let more: String = more.collect();
@@ -142,13 +143,13 @@ pub fn system_configuration() -> Result<PathBuf, Failure> {
     }
 }
 
-/// The text of a configuration that is the system's, if that is there, with the module added. The
+/// The text of a configuration that includes the system's, if `is_there`, and adds the module. The
 /// module's section is the last one, because settings of the module are written at the end.
 ///
 /// Programs in which the module is not active read this file too: it did not load, or they have
 /// another library context, or they ask for another provider. So no line here may need the module.
-/// A list of TLS groups would: libssl refuses one with a name that only the module has, and leaves
-/// an error behind for each `SSL_CTX_new`.
+/// A list of TLS groups would need it: libssl refuses a list with a group that only the module has,
+/// and leaves an error behind for each `SSL_CTX_new`.
 fn with_module(system: &Effective, is_there: bool, module: &Path) -> Result<String, Failure> {
     let shown = system.path.display();
     if let Some(refusal) = system.refusal() {
@@ -193,9 +194,9 @@ default_properties = {query}
 "
         )
     };
-    // The clauses stand before the system's file, so that a line which the system may get later
-    // adds to them or replaces them. They stand after it if the system has such a line now, which
-    // would replace them.
+    // The clauses stand before the system's file, so that a line `default_properties` that the
+    // file may get later extends or replaces them. If the file has such a line now, the clauses
+    // stand after the file, because the line would replace them.
     let preference = preference(system.other_preferences().len());
     let (before, after) = match system.query() {
         None => (properties(&preference), String::new()),

@@ -1,5 +1,5 @@
 //! `lockstep devices`: starts `lockstep-bench devices`, which is installed beside this program.
-//! This one serves administrators, often as root, and loads no driver.
+//! This program, which administrators often run as root, loads no driver itself.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

@@ -3,7 +3,7 @@
 //! It asks in the order in which things can go wrong: instructions, settings, OpenSSL,
 //! configuration, policy, module, loading, preference, use. It loads nothing itself: a child
 //! process loads the configuration, and the `openssl` command signs something as any program would.
-//! Then it looks at the counters.
+//! Then doctor reads the counters of that command.
 
 mod comparison;
 mod counters;
@@ -112,7 +112,8 @@ fn configuration() -> Result<Configuration, Failure> {
         true => insist_on_own(&installed).and_then(|()| Configuration::at(&installed, false)),
         false => Configuration::find(),
     };
-    // If the included file begins with a byte order mark, OpenSSL names the including one.
+    // If an included file begins with a byte order mark, OpenSSL's error names the file that
+    // includes it.
     found.map_err(|why| {
         let path = named.unwrap_or(installed);
         let text =
@@ -135,19 +136,21 @@ fn in_settings(configuration: &Configuration) -> Option<Finding> {
     })
 }
 
-/// Settings of earlier versions in a configuration.
+/// Warns of settings of earlier versions in a configuration.
 fn gone_settings(configuration: &Configuration) -> Option<Finding> {
     Some(warning("settings", gone(configuration)?, "remove it there"))
 }
 
-/// Asks one question after the other. Ends at an answer that leaves no sense to the next question.
+/// Asks one question after the other. Stops after an answer with which the next question would make
+/// no sense.
 fn ask(findings: &mut Findings) -> Option<()> {
     let configuration = configuration();
     let places = CountersPlace::all(configuration.as_ref().ok());
-    // The counters of processes that run are read before a process is started below. Without lanes
-    // the rest still makes sense: the module must load and hand all to OpenSSL.
+    // The counters of running processes are read before doctor starts a process below.
     let published = running::published(places.iter().filter_map(CountersPlace::directory));
     let asker = rustix::process::geteuid().as_raw();
+    // Without lanes the other checks still make sense: the module must load, and leave all
+    // operations to OpenSSL.
     findings.say_all([
         machine::instructions(Backend::best_hardware()),
         machine::settings(),

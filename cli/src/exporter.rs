@@ -29,9 +29,9 @@ use services::Services;
 
 /// The most connections at a time; a further one displaces the oldest.
 const MOST: usize = 32;
-/// How long a connection may take.
+/// Maximum time that a connection may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest request.
+/// Maximum length of a request, in bytes.
 const LONGEST: usize = 4096;
 /// Bytes that the kernel keeps for a connection. By default it keeps megabytes for a client that
 /// reads slowly, in the memory of the exporter's control group.
@@ -111,7 +111,7 @@ struct Exporter {
 }
 
 impl Exporter {
-    /// Whether it has looked in this time.
+    /// Whether the exporter has looked at the counters within this time.
     fn has_looked(&self, within: Duration) -> bool {
         self.looked.is_some_and(|looked| looked.elapsed() < within)
     }
@@ -120,7 +120,7 @@ impl Exporter {
         self.page = match self.place.published() {
             Ok(found) => {
                 for line in self.services.look(&found) {
-                    // To the journal, by systemd.
+                    // systemd passes the standard output to the journal.
                     print(&line);
                 }
                 let services = &self.services;
@@ -207,7 +207,8 @@ impl Client {
     }
 }
 
-/// Waits for something to do, and does it.
+/// Waits for connections that arrive or can go on, up to a bound, and serves them. Looks at the
+/// counters if [`INTERVAL`] has passed.
 fn turn(
     listener: &OwnedFd,
     clients: &mut VecDeque<Client>,

@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// Reads a file of another program. A byte that is not UTF-8, as in a comment, hides no line.
+/// Reads a file of another program. Replaces bytes that are not UTF-8, which a comment may have.
 pub fn text_of(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
-/// Reads at most this number of bytes of a file; empty if it cannot be read. As in [`text_of`], a
-/// byte that is not UTF-8 hides no line.
+/// Reads at most this number of bytes of a file; empty if it cannot be read. Replaces bytes that
+/// are not UTF-8, as [`text_of`] does.
 pub fn beginning(path: &Path, most: u64) -> String {
     let mut bytes = Vec::new();
     let _ = File::open(path).map(|file| file.take(most).read_to_end(&mut bytes));

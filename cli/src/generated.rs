@@ -20,14 +20,14 @@ pub struct Made {
     pub origin: PathBuf,
     /// Text before the settings.
     pub text: String,
-    /// Text after it: settings of the module.
+    /// Settings of the module, which follow the text.
     pub settings: String,
     /// Whether nobody has changed the text.
     pub is_intact: bool,
 }
 
-/// The text of a configuration that was made from another one: `body`, which ends within the
-/// module's section.
+/// The text of a configuration that was made from `origin`: a head with a checksum, then `body`.
+/// `body` ends within the module's section, so that settings can follow.
 pub fn made(origin: &Path, body: &str) -> String {
     let (before, after) = ORIGIN;
     let body = format!("{body}{SETTINGS}");
@@ -40,7 +40,8 @@ pub fn made(origin: &Path, body: &str) -> String {
 }
 
 impl Made {
-    /// Parses a configuration that this program has made, or an older version of it.
+    /// Parses a configuration that this version of the program or an older one has made; `None` for
+    /// other texts.
     pub fn parse(text: &str) -> Option<Made> {
         let (before, after) = ORIGIN;
         let first = text.lines().next()?;

@@ -181,7 +181,8 @@ impl Observed {
         let openssl = tried.as_deref().unwrap_or(Path::new(&conf));
         let system = System { root, openssl };
         let mut notes = Vec::new();
-        // With references in the places of its keys the server checks it later, where systemd runs.
+        // A server that gets references checks its configuration later, with the references in the
+        // places of its keys (`KeydOptions::keys`).
         let is_later = allowance.is_some() && system.runs_systemd();
         if !is_later && !takes_its_own(server, &system)? {
             notes.push(format!(

@@ -98,7 +98,7 @@ pub enum Unusable {
     OtherKey,
     /// The daemon lacks the key, or does not let this user use it.
     NoKey,
-    /// There is no such socket; with the meaning of that.
+    /// There is no such socket; with the message of the failure.
     NoSocket(String),
     /// The daemon gives no list of keys, for this reason.
     NoAnswer(String),
@@ -117,7 +117,7 @@ pub fn uses(socket: &Path, name: &str, public: &[u8]) -> Result<String, Unusable
     })
 }
 
-/// The numbers of bytes, in hexadecimal.
+/// Bytes in hexadecimal digits.
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -178,7 +178,7 @@ pub const PROCESS: &str = "lockstep-keyd";
 pub const READER: &str = "lockstep-reader";
 
 fn serve(path: &Path) -> Outcome {
-    // This name distinguishes it from other commands.
+    // The name distinguishes the daemon from other commands of this program.
     let _ = rustix::thread::set_name(&CString::new(PROCESS).unwrap_or_default());
     let failure =
         |error: std::io::Error| Failure::new(error.to_string()).remedy("lockstep keyd check");
@@ -275,8 +275,8 @@ fn check(path: &Path) -> Outcome {
     }
 }
 
-/// Whether the unit of the daemon allows less memory than this configuration needs, with the keys
-/// that were read.
+/// Returns the shortage if the unit of the daemon allows less memory than this configuration needs,
+/// with the keys that were read.
 pub fn shortage(configuration: &Configuration, keys: &Keys) -> Option<Shortage> {
     let unit = Unit::read(Path::new("/"), UNIT).filter(Unit::is_in_force)?;
     let limit = memory::limit_of_unit(unit.get("MemoryMax")?)?;
@@ -323,8 +323,8 @@ fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a new file. An existing file could be the key. Nobody else can put another file in its
-/// place.
+/// Writes a new file. Fails if the file exists, which could be the key, or if another user can
+/// change its directory.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     let failure = |what: String| {
         Failure::new(what).remedy("name another file, or remove this one if it is a reference")

@@ -1,6 +1,6 @@
 //! The `lockstep` command: says whether programs use the lanes and if not, why; shows live
-//! counters, to Prometheus too; has servers load the module; and is the daemon that holds keys for
-//! them.
+//! counters, to Prometheus too; has servers load the module; and is the daemon that holds servers'
+//! keys.
 //!
 //! Each command has a module: [`doctor`], [`stat`], [`exporter`], [`install`], [`configuration`],
 //! [`mod@keyd`], [`mod@devices`].

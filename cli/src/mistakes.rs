@@ -48,7 +48,8 @@ fn pairs(configuration: &Configuration) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A prefix that ends with a dot only makes a repeated name unique.
+/// Whether a name is one of [`OPENSSLS`]. A prefix that ends with a dot only makes a repeated name
+/// unique.
 fn is_openssls(name: &str) -> bool {
     let name = name.split_once('.').map_or(name, |(_, name)| name);
     OPENSSLS.contains(&name)

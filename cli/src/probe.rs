@@ -26,7 +26,7 @@ pub struct Probe {
     pub unaccelerated: Option<Vec<Unaccelerated>>,
     /// The version that the provider reports, if it is active.
     pub version: Option<String>,
-    /// The active providers, of the providers in the question.
+    /// The providers in the question that are active.
     pub active: Vec<String>,
 }
 
@@ -45,13 +45,12 @@ pub enum About {
     Provider(String),
     /// Which of these are active?
     Active(Vec<String>),
-    /// Why can this provider not be activated? That is tried then.
+    /// Why can this provider not be activated? The child tries to activate it.
     Activation(String),
 }
 
 /// Loads a configuration in a child process and asks it.
 pub fn probe(path: &Path, about: &About) -> Result<Probe, Failure> {
-    // The module reads the file of its settings again, by the environment.
     let output = this_program_loading(path)?
         .args([COMMAND, "--", &json(about)?])
         .arg(path)
@@ -113,7 +112,7 @@ pub fn run(options: &Options) -> Outcome {
 }
 
 impl Unaccelerated {
-    /// From a line of the provider's parameter: the operation, a colon, and the reason.
+    /// Parses a line of the provider's parameter: the operation, a colon, and the reason.
     fn new(line: &str) -> Unaccelerated {
         let (operation, reason) = line.split_once(": ").unwrap_or((line, "no reason given"));
         Unaccelerated {

@@ -21,9 +21,9 @@ use mapped::{Mapped, mapped};
 /// `AT_SECURE` of the auxiliary vector (getauxval(3)).
 const AT_SECURE: u64 = 23;
 
-/// The most bytes that are read of a description.
+/// Maximum number of bytes that are read of a file in `/proc`.
 const MOST_BYTES: u64 = 16 << 20;
-/// How long a description may take to read.
+/// Maximum time to read a file in `/proc`.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The processes of this machine.
@@ -174,7 +174,7 @@ fn start_time(stat: &str) -> Option<u64> {
     behind.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The text of a description.
+/// Reads the text of a file in `/proc`.
 fn text(path: PathBuf) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
 }
@@ -203,12 +203,12 @@ pub fn within<T: Send + 'static>(
 }
 
 impl Process {
-    /// Path of the kernel's file about it with this name.
+    /// Path of the file with this name in the process's directory in `/proc`.
     pub fn about(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// The text of what the kernel says about it under this name.
+    /// Reads the text of the file with this name in that directory.
     pub fn text(&self, name: &str) -> io::Result<String> {
         text(self.about(name))
     }
@@ -249,7 +249,7 @@ impl Process {
         file_size_limit(&text(self.about("limits")).ok()?)
     }
 
-    /// Its program's file, as the process sees it.
+    /// Path of the process's program, as the process sees it.
     pub fn program(&self) -> Option<PathBuf> {
         fs::read_link(self.about("exe")).ok()
     }
@@ -260,7 +260,7 @@ impl Process {
         text.split('\0').map(str::to_owned).collect()
     }
 
-    /// Whether systemd started it for a unit that is called like this.
+    /// Whether systemd started the process for a unit whose name `is_called` accepts.
     pub fn is_of_unit(&self, is_called: impl Fn(&str) -> bool) -> bool {
         let groups = text(self.about("cgroup")).unwrap_or_default();
         unit_of_groups(&groups).is_some_and(is_called)
@@ -360,7 +360,7 @@ mod tests {
         };
         let process = processes.get(9).unwrap();
         assert!(process.is_there());
-        // Another user's, whatever it is called.
+        // A later process of another user, with the same number and name.
         let status = status.replace('7', "8");
         fs::write(about.join("status"), &status).unwrap();
         fs::write(about.join("stat"), stat("x", 4712)).unwrap();

@@ -20,7 +20,7 @@ const PLACES: [(&str, Place); 5] = [
     ("/run/user", Place::Home),
 ];
 
-/// The place that a path lies in by its words: no file is looked at.
+/// The place that a path lies in by its text alone: links are not resolved.
 pub fn place_of(path: &Path) -> Option<Place> {
     let mut places = PLACES.iter();
     let (_, place) = places.find(|(place, _)| path.starts_with(place))?;

@@ -112,7 +112,7 @@ pub fn run(options: Options) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The seconds behind `--watch`.
+/// Parses the seconds behind `--watch`.
 fn interval(seconds: &str) -> Result<Duration, String> {
     let number = seconds.parse().ok();
     number
@@ -146,7 +146,7 @@ fn once(source: &Source, form: &Form) -> Result<String, Failure> {
     })
 }
 
-/// A line about settings of the configuration that have no effect. The module cannot name all of
+/// Lines about settings of the configuration that have no effect. The module cannot name all of
 /// them: it does not see an unknown name.
 fn without_effect() -> String {
     let Ok(configuration) = Configuration::find() else {

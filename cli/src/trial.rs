@@ -78,7 +78,7 @@ impl Trial<'_> {
             Ok(errors) => errors,
             Err(failure) => return failure,
         };
-        // The module itself, about its settings.
+        // An error of the module itself, about its settings.
         let its_own = |error: &str| Some(error.split_once("lockstep: ")?.1.to_owned());
         if let Some(error) = errors.iter().find_map(|error| its_own(error)) {
             return refusal(&error);
@@ -158,7 +158,7 @@ impl Trial<'_> {
 }
 
 /// Fails unless the module accepts the settings of a configuration that this program makes, and
-/// everything in the original stays in force. On the root of this program, it must also load.
+/// everything in the original stays in force. If `root` is `/`, the module must also load.
 pub fn accepted(shown: &str, text: &str, root: &Path) -> Result<(), Failure> {
     let is_here = root == Path::new("/");
     let written = match is_here {
@@ -184,7 +184,7 @@ pub fn accepted(shown: &str, text: &str, root: &Path) -> Result<(), Failure> {
     // Root tries no module that others can change.
     let is_tried = is_here && insist_on_own(&path).is_ok();
     if is_tried {
-        // A module that is cut off would end the program that tries it, too.
+        // A truncated module would crash the program that tries it, so its file is checked first.
         let loads = configuration.module();
         let loads = loads.and_then(|_| Trial(&configuration).loads());
         loads.map_err(refused)?;

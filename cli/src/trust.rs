@@ -52,7 +52,8 @@ pub fn usable(path: &Path) -> Result<String, Failure> {
     Ok(shown)
 }
 
-/// Whether services see these files, and only root can change them.
+/// Fails if others can change these files, or if services with `PrivateTmp` do not see them. Warns
+/// of files that services with `ProtectHome` do not see.
 pub fn trusted<'a>(paths: impl IntoIterator<Item = &'a Path> + Clone) -> Result<(), Failure> {
     match hidden(paths.clone()) {
         None => {}

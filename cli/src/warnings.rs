@@ -144,7 +144,7 @@ fn of_shared_memory(snapshot: &Snapshot) -> Vec<Warning> {
     warnings
 }
 
-/// Warnings about memory for keys that swap space or core dumps may have.
+/// Warnings about memory for keys that may get into swap space or core dumps.
 fn of_key_memory(snapshot: &Snapshot) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |about, what, remedy: &str| add(&mut warnings, about, what, remedy);

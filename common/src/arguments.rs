@@ -49,7 +49,7 @@ impl Documents {
     /// Name of the hidden command of both programs.
     pub const COMMAND: &str = "documents";
 
-    /// Writes them, one man page for the program and one for each command.
+    /// Writes the completions, and the man pages: one for the program and one for each command.
     pub fn write<A: Parser>(&self) -> Outcome {
         let write = || {
             fs::create_dir_all(&self.directory)?;

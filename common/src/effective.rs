@@ -30,7 +30,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Whether it is lockstep.
+    /// Returns whether the provider is lockstep.
     pub fn is_lockstep(&self) -> bool {
         let is_module = |path: &PathBuf| path.file_name().is_some_and(|name| name == "lockstep.so");
         self.module
@@ -76,7 +76,7 @@ impl Effective {
         }
     }
 
-    /// Makes it from a file that another process has read.
+    /// Makes a configuration from a file that another process has read.
     pub fn of(path: PathBuf, file: File) -> Effective {
         Effective { path, file }
     }
@@ -86,8 +86,8 @@ impl Effective {
         &self.file
     }
 
-    /// Libraries that a program may load because of it and that it names by absolute paths:
-    /// modules of providers, engines, and other libraries that these are given.
+    /// Returns the libraries that a program may load because of the configuration, if their paths
+    /// are absolute: all paths in the sections of providers and engines, and others with `.so`.
     pub fn libraries(&self) -> Vec<PathBuf> {
         let kinds = ["providers", "engines"].into_iter();
         let own = kinds
@@ -164,7 +164,7 @@ impl Effective {
         self.modules("alg_section").flat_map(of).collect()
     }
 
-    /// The query that holds in the end.
+    /// Returns the line of the property query that is in force, the last one.
     pub fn query(&self) -> Option<Properties<'_>> {
         let mut lines = self.properties();
         lines.retain(|properties| properties.line.name == "default_properties");
@@ -191,8 +191,8 @@ impl Effective {
         named.flat_map(|line| self.lines(&line.value)).collect()
     }
 
-    /// The sections that the lines for a kind of module name. The text behind the last dot of such
-    /// a name distinguishes lines for the same kind.
+    /// Returns the names of the sections in the lines for a kind of module. The text behind the
+    /// last dot in the name of a line distinguishes lines for the same kind.
     fn modules<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
         let lines = self.init().into_iter().flat_map(|init| self.lines(init));
         lines
@@ -376,8 +376,8 @@ impl Clause {
         }
     }
 
-    /// Whether lockstep's algorithms meet it. A property that they lack counts as `no`, and only
-    /// equal words match then.
+    /// Returns whether lockstep's algorithms meet the clause. A property that they lack counts as
+    /// the word `no`, which meets no clause about a number.
     fn is_met(&self) -> bool {
         let is_number =
             |value: &str| value.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c));
@@ -392,20 +392,21 @@ impl Clause {
     }
 }
 
-/// Whether a provider with this value of `activate` is activated. Before OpenSSL 3.2 the line's
-/// presence alone activates it.
+/// Returns whether OpenSSL activates a provider with this value of `activate`. Before OpenSSL 3.2
+/// the line's presence alone activates it.
 fn activates(value: &str) -> bool {
     const FALSE: [&str; 8] = ["0", "no", "NO", "false", "FALSE", "off", "OFF", ""];
     let presence_counts = installed().is_ok_and(|openssl| openssl.number < 0x3020_0000);
     presence_counts || !FALSE.contains(&value)
 }
 
-/// Values that `X509V3_get_value_bool` takes as true.
+/// Returns whether `X509V3_get_value_bool` takes this value as true.
 fn is_true(value: &str) -> bool {
     ["TRUE", "true", "Y", "y", "YES", "yes"].contains(&value)
 }
 
-/// The part of a name that counts in the sections of providers.
+/// Returns the part of a name behind its first dot, which alone counts in the sections of
+/// providers.
 fn behind_dot(name: &str) -> &str {
     name.split_once('.').map_or(name, |(_, name)| name)
 }

@@ -53,7 +53,7 @@ pub fn conclude(program: &str, outcome: Outcome) -> ExitCode {
         Ok(status) => return status,
         Err(failure) => failure,
     };
-    // Names in it may be chosen by others.
+    // Other users may have chosen names in the message.
     let shown = |text: &str| {
         let lines = text.split('\n').map(fit_for_terminal);
         lines.collect::<Vec<_>>().join("\n")

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{self, Path};
 use std::process::{Child, Command, Stdio};
 
-/// Servers may write into the directory until they have ended, too.
+/// Servers may write into the directory until they end, so the script tries up to 100 times.
 const SCRIPT: &str = "trap '' HUP INT QUIT TERM
 while read -r _; do :; done
 tries=0
@@ -23,7 +23,8 @@ done";
 pub struct Guard(Option<Child>);
 
 impl Guard {
-    /// Without a shell there is no guard, and the directory stays if this process is killed.
+    /// Starts the guard of a directory. Without a shell there is no guard, and the directory stays
+    /// if this process is killed.
     pub fn of(directory: &Path) -> Guard {
         let Ok(directory) = path::absolute(directory) else {
             return Guard(None);
@@ -43,7 +44,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(shell) = &mut self.0 {
-            // The shell ends with its input, which the first of these closes.
+            // This closes the shell's input, so the shell ends.
             drop(shell.stdin.take());
             let _ = shell.wait();
         }

@@ -8,13 +8,13 @@ use std::path::Path;
 
 /// Length of the header of an ELF file (elf(5)).
 const HEADER: usize = 64;
-/// Length of an entry in the table of segments. The offset and the length in the file are words in
-/// it.
+/// Length of an entry in the table of segments. It has the offset of the segment in the file at
+/// byte 8, and the length of the segment in the file at byte 32.
 const SEGMENT: usize = 56;
 /// `EM_X86_64`
 const X86_64: u16 = 62;
 
-/// Returns the reason in this file's header why it cannot be loaded as a module.
+/// Returns the reason why a file cannot be loaded as a module, from its header and its length.
 pub fn damage(path: &Path) -> Option<String> {
     match examine(path) {
         Ok(damage) => damage,
@@ -63,7 +63,7 @@ fn examine(path: &Path) -> io::Result<Option<String>> {
     Ok((end > length).then(|| format!("is cut off: {length} of {end} bytes are there")))
 }
 
-/// A number of 64 bits.
+/// Reads the 64-bit number at an offset.
 fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);

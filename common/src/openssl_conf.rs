@@ -7,11 +7,11 @@ use crate::failure::Failure;
 use crate::module_file::damage;
 use crate::trust::insist_on_own;
 
-/// The configuration that is looked at.
+/// The configuration that a command examines.
 pub struct Configuration {
     /// Its effect on OpenSSL.
     pub effective: Effective,
-    /// Whether the environment names it.
+    /// Whether the environment names the configuration.
     pub in_use: bool,
 }
 
@@ -35,7 +35,7 @@ impl Configuration {
         Configuration::at(&path, in_use)
     }
 
-    /// Makes it from a file.
+    /// Reads the configuration in a file.
     pub fn at(path: &Path, in_use: bool) -> Result<Configuration, Failure> {
         let effective = Effective::read(path)?;
         Ok(Configuration { effective, in_use })
@@ -52,7 +52,8 @@ impl Configuration {
         providers.find(Provider::is_lockstep)
     }
 
-    /// The module that it names. Fails where the file is missing or cannot be a module.
+    /// Returns the module that the configuration names. Fails if the file of the module is missing
+    /// or cannot be a module.
     pub fn module(&self) -> Result<PathBuf, Failure> {
         let shown = self.path().display();
         let Some(module) = self.provider().and_then(|provider| provider.module) else {

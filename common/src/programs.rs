@@ -42,7 +42,7 @@ fn safe(path: &OsStr) -> OsString {
     }
 }
 
-/// Whether this program may start a file, or a file in this directory.
+/// Returns whether this program may start a file, or a file in this directory.
 fn is_safe(path: &Path) -> bool {
     !is_root() || matches!(others_can_change(path), Ok(None))
 }

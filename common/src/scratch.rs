@@ -17,8 +17,8 @@ const TEMPORARY: &str = "/tmp";
 /// Maximum number of names to try.
 const TRIES: usize = 100;
 
-/// A directory, for example for a key, that no other user can read. It is removed with its owner,
-/// and when this process ends in any way.
+/// A directory, for example for a key, that no other user can read. It is removed when the value is
+/// dropped, and when this process ends in any way.
 pub struct Scratch(
     PathBuf,
     #[expect(dead_code, reason = "it acts when dropped")] Guard,
@@ -26,7 +26,7 @@ pub struct Scratch(
 
 impl Scratch {
     /// Makes a directory. `purpose` distinguishes it from the directories of other commands. Nobody
-    /// can know its name in advance, and so prevent its creation.
+    /// can know its name in advance, so nobody can prevent its creation.
     pub fn new(purpose: &str) -> Result<Scratch, Failure> {
         let above = place(env::temp_dir())?;
         let failed = |error: io::Error| {
@@ -64,7 +64,8 @@ impl Scratch {
     }
 }
 
-/// Directory for temporary files. Root takes the usual one where others could replace its files.
+/// Returns the directory for temporary files: the named one, or for root [`TEMPORARY`] if others
+/// could replace files in the named one.
 fn place(named: PathBuf) -> Result<PathBuf, Failure> {
     let is_safe = |path: &Path| matches!(others_can_change(path), Ok(None));
     if !is_root() || is_safe(&named) {

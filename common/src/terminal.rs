@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-/// Returns a name without characters that change what a terminal shows beside it.
+/// Returns a name with `?` for each character that changes the display of a terminal.
 pub fn fit_for_terminal(name: &str) -> String {
     name.chars()
         .map(|c| if is_unfit_for_terminal(c) { '?' } else { c })
         .collect()
 }
 
-/// Makes one line of a message with such names.
+/// Makes one line of a message that has names which other users chose.
 pub fn line_for_terminal(message: &str) -> String {
     fit_for_terminal(&message.replace('\n', "; "))
 }
 
-/// Returns a JSON text with such characters as escapes.
+/// Returns a JSON text with escapes for the characters that change the display of a terminal.
 pub fn json_for_terminal(text: &str) -> String {
     let escaped = |c: char| match is_unfit_for_terminal(c) {
         true => format!("\\u{:04x}", u32::from(c)),
@@ -33,12 +33,12 @@ pub fn word_for_shell(path: &Path) -> String {
     }
 }
 
-/// Whether this character changes the display of a terminal.
+/// Returns whether this character changes the display of a terminal.
 pub fn is_unfit_for_terminal(c: char) -> bool {
     c.is_control() || is_bidirectional_control(c)
 }
 
-/// Whether this character changes the order in which a terminal shows others (the property
+/// Returns whether this character changes the order in which a terminal shows others (the property
 /// Bidi_Control of Unicode).
 fn is_bidirectional_control(c: char) -> bool {
     matches!(

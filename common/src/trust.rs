@@ -22,8 +22,9 @@ const MOST_LINKS: usize = 40;
 /// Maximum number of files that one configuration includes.
 const MOST_FILES: usize = 256;
 
-/// Whether root runs this program. In a user namespace that knows one user alone, as `unshare
-/// --map-root-user` makes it, root is that user, and files of all others belong to nobody.
+/// Returns whether root runs this program. Root of a user namespace that knows only one user, as
+/// `unshare --map-root-user` makes it, does not count: it is that user, and files of all others
+/// belong to nobody.
 #[must_use]
 pub fn is_root() -> bool {
     static OTHERS: OnceLock<bool> = OnceLock::new();
@@ -31,7 +32,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root() && *OTHERS.get_or_init(|| knows_others(&map()))
 }
 
-/// Whether a map of users (user_namespaces(7)) has more than one.
+/// Returns whether a map of users (user_namespaces(7)) has more than one user.
 fn knows_others(map: &str) -> bool {
     let counts = map
         .lines()
@@ -44,7 +45,8 @@ fn knows_others(map: &str) -> bool {
 /// can change; `None` if there is none. Links are followed, and are parts of the way. A missing
 /// file counts if others can create it.
 ///
-/// # Errors Where a part cannot be looked at.
+/// # Errors
+/// A part of the way cannot be examined.
 pub fn others_can_change(path: &Path) -> io::Result<Option<PathBuf>> {
     let path = std::path::absolute(path)?;
     let mut left: VecDeque<OsString> = parts(&path).collect();
@@ -95,8 +97,9 @@ fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     })
 }
 
-/// Whether other users than root and the user of this program can change a file, or the files in a
-/// directory. In a directory like /tmp, others can create files, but not replace those of root.
+/// Returns whether other users than root and the user of this program can change a file, or the
+/// files in a directory. In a directory like /tmp, others can create files, but not replace those
+/// of root.
 fn is_others(about: &Metadata) -> bool {
     let user = rustix::process::geteuid().as_raw();
     let is_sticky = about.is_dir() && about.mode() & 0o1000 != 0;
@@ -107,7 +110,8 @@ fn is_others(about: &Metadata) -> bool {
 /// Fails if root runs this program and others can change this configuration, a file that it
 /// includes, or a library that it names. A file is read only if it is root's.
 ///
-/// # Errors Where others can change one. The failure names the part.
+/// # Errors
+/// Others can change one of them. The failure names the part of its path.
 pub fn insist_on_own(configuration: &Path) -> Result<(), Failure> {
     // /dev/null never changes.
     if !is_root() || configuration == Path::new("/dev/null") {
@@ -137,9 +141,11 @@ pub fn insist_on_own(configuration: &Path) -> Result<(), Failure> {
         .try_for_each(|library| insist_on(library, configuration))
 }
 
-/// Fails in the same case for a file that is not a configuration, such as a module.
+/// Fails if root runs this program and others can change a file that is not a configuration, such
+/// as a module.
 ///
-/// # Errors Where others than root can change it.
+/// # Errors
+/// Others than root can change the file.
 pub fn insist_on_own_file(file: &Path) -> Result<(), Failure> {
     match is_root() {
         true => insist_on(file, file),

@@ -11,8 +11,8 @@ use crate::queue;
 
 /// A library context with the providers and properties of a configuration.
 ///
-/// Loading a configuration runs the modules that it names. A module can crash: ask in a process
-/// that may end.
+/// Loading a configuration runs the modules that it names. A module can crash, so only a process
+/// that may end should load one.
 pub struct Context {
     libcrypto: &'static Libcrypto,
     context: *mut LibCtx,
@@ -22,7 +22,8 @@ impl Context {
     /// Loads a configuration as programs do at their start. Returns the context, and the error that
     /// ended the loading if there was one.
     ///
-    /// # Errors Where there is no memory for a context.
+    /// # Errors
+    /// No libcrypto, or no memory for a context.
     pub fn load(path: &Path) -> Result<(Context, Option<Error>), Error> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::new("the path holds a zero byte"))?;
@@ -40,7 +41,7 @@ impl Context {
         Ok((Context { libcrypto, context }, error))
     }
 
-    /// Whether algorithms are taken from FIPS providers unless a program asks otherwise.
+    /// Returns whether algorithms are taken from FIPS providers unless a program asks otherwise.
     pub fn is_fips_enabled(&self) -> bool {
         // SAFETY: `self` owns the context.
         unsafe {
@@ -50,10 +51,12 @@ impl Context {
         }
     }
 
-    /// Activates a provider that the configuration names and does not activate, or one beside it.
+    /// Activates a provider that the configuration does not activate. The configuration may name
+    /// the provider.
     ///
-    /// # Errors The errors of libcrypto where that fails. libcrypto reports none about a provider
-    /// that the configuration should activate.
+    /// # Errors
+    /// The errors of libcrypto. libcrypto reports none about a provider that the configuration
+    /// should activate.
     pub fn activate(&self, provider: &str) -> Result<(), Error> {
         let name = CString::new(provider).map_err(|_| Error::new("the name holds a zero byte"))?;
         // SAFETY: `self` owns the context; the name is a C string. The provider stays with the
@@ -69,7 +72,7 @@ impl Context {
         }
     }
 
-    /// Whether a provider is active.
+    /// Returns whether a provider is active.
     pub fn has_active(&self, provider: &str) -> bool {
         let Ok(name) = CString::new(provider) else {
             return false;

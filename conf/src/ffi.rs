@@ -24,7 +24,7 @@ macro_rules! opaque {
 
 opaque!(Conf, LibCtx, Provider, Stack);
 
-/// `CONF_VALUE`: one line of a configuration file; of a section, `name` is NULL.
+/// `CONF_VALUE`: one line of a configuration file, or a section, whose `name` is NULL.
 #[repr(C)]
 pub struct ConfValue {
     pub section: *const c_char,
@@ -120,7 +120,8 @@ functions! {
 /// Returns the installed libcrypto, initialised without the configuration that the environment
 /// names, because that one is to be examined.
 ///
-/// # Errors Where none is installed, or one that lacks a function.
+/// # Errors
+/// No libcrypto is installed, or the installed one lacks a function.
 pub fn libcrypto() -> Result<&'static Libcrypto, Error> {
     static LIBCRYPTO: OnceLock<Result<Libcrypto, Error>> = OnceLock::new();
     let found = LIBCRYPTO.get_or_init(|| {
@@ -143,7 +144,7 @@ fn load() -> Result<Libcrypto, Error> {
                 continue;
             }
         };
-        // SAFETY: a libcrypto by its name, and it stays: it is forgotten here.
+        // SAFETY: a libcrypto by its name, which stays: nothing closes it after `forget`.
         let found = unsafe { Libcrypto::find(&library) };
         std::mem::forget(library);
         return found.map_err(|error| Error::new(format!("{name}: {error}")));

@@ -28,8 +28,9 @@ pub struct File {
 impl File {
     /// Reads a file and its included files.
     ///
-    /// # Errors Where the file cannot be read, or is not a configuration. A missing included file
-    /// is no error (config(5)).
+    /// # Errors
+    /// The file cannot be read, or is not a configuration. A missing included file is no error
+    /// (config(5)).
     pub fn read(path: &Path) -> Result<File, Error> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::new("the path holds a zero byte"))?;
@@ -43,7 +44,7 @@ impl File {
         })
     }
 
-    /// Makes it from sections that another process has read.
+    /// Makes a file from sections that another process has read.
     pub fn of(sections: BTreeMap<String, Vec<Line>>) -> File {
         File { sections }
     }
@@ -59,7 +60,7 @@ impl File {
         self.sections.get(name).map(Vec::as_slice)
     }
 
-    /// The value of a name in a section.
+    /// Returns the value of a name in a section, the last of several.
     pub fn value(&self, section: &str, name: &str) -> Option<&str> {
         let lines = self.section(section)?;
         let line = lines.iter().rev().find(|line| line.name == name)?;
@@ -67,7 +68,7 @@ impl File {
     }
 }
 
-/// libcrypto's own form of it.
+/// libcrypto's own form of a file.
 struct Parsed {
     libcrypto: &'static Libcrypto,
     conf: *mut Conf,
@@ -87,7 +88,7 @@ impl Parsed {
         match unsafe { libcrypto.NCONF_load(conf, path.as_ptr(), &raw mut line) } {
             1 => {
                 // Errors that the parser tolerates stay on the queue.
-                // SAFETY: it takes nothing.
+                // SAFETY: the function takes no arguments.
                 unsafe { libcrypto.ERR_clear_error() };
                 Ok(parsed)
             }

@@ -7,18 +7,18 @@ use crate::ffi::{self, libcrypto, text};
 
 /// Facts that libcrypto reports about itself.
 pub struct Installed {
-    /// As `OpenSSL 3.0.19 27 Jan 2026`.
+    /// Text of the version, such as `OpenSSL 3.0.19 27 Jan 2026`.
     pub version: String,
-    /// As 0x3000_0130.
+    /// Number of the version, such as 0x3000_0130.
     pub number: u64,
-    /// The directory of its configuration.
+    /// Directory of libcrypto's configuration.
     pub directory: PathBuf,
 }
 
 /// Asks the newest libcrypto that is installed.
 ///
 /// # Errors
-/// Where there is none.
+/// No libcrypto is installed, or it names no directory for its configuration.
 pub fn installed() -> Result<Installed, Error> {
     let libcrypto = libcrypto()?;
     // SAFETY: each is a text that stays.
@@ -35,7 +35,7 @@ pub fn installed() -> Result<Installed, Error> {
         })?;
     Ok(Installed {
         version,
-        // SAFETY: it takes nothing.
+        // SAFETY: the function takes no arguments.
         number: unsafe { libcrypto.OpenSSL_version_num() },
         directory,
     })

@@ -106,7 +106,8 @@ impl Counters {
     }
 
     /// Counts a batch of `requests` of the shape with this index. The lanes ran `ran` operations
-    /// for it, which are more than the requests if it made key pairs for the pool.
+    /// for the batch, which are more than the requests if it made key pairs for the pool. A full
+    /// pass has `pass` operations.
     pub fn batch(&self, shape: usize, requests: usize, ran: usize, pass: usize) {
         let words = self.words();
         add(&words[counter::BY_SHAPE + shape], requests as u64);
@@ -261,7 +262,7 @@ impl Counters {
     }
 }
 
-/// Counts `times` occurrences of `fill` requests in a histogram; fills beyond it count as its last.
+/// Counts `times` occurrences of `fill` requests in a histogram. A larger fill counts as its last.
 fn count_fill(words: &Slot, histogram: usize, fill: usize, times: u64) {
     if times > 0 {
         add(&words[histogram + fill.clamp(1, FILLS) - 1], times);

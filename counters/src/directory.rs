@@ -225,7 +225,7 @@ fn of_process(path: &Path) -> Option<(PathBuf, &Path)> {
 }
 
 /// Fails if, by this table of mounts, a file system that is another user's program is mounted here.
-/// Neither system call asks that program.
+/// Neither statx(2) nor the table asks that program.
 fn refuse_mount_of_user(found: &OwnedFd, mounts: &Path) -> io::Result<()> {
     // A filter of system calls may forbid the call.
     let Ok(Some(mount)) = mount_at(found) else {

@@ -82,7 +82,8 @@ pub(super) const RSA_SIZES: [Size; 2] = [Size::Rsa1024, Size::Rsa2048];
 /// Number of fills of a batch or a pass that the histograms distinguish.
 pub(super) const FILLS: usize = 8;
 
-/// Bounds of the histogram of waits, in nanoseconds. A last count is of longer waits.
+/// Bounds of the histogram of waits, in nanoseconds. The histogram ends with the count of longer
+/// waits.
 pub(super) const WAIT_BOUNDS: [u64; 10] = [
     10_000,
     100_000,

@@ -1,9 +1,9 @@
 //! The file of counters, and the slots that processes take in it.
 //!
 //! A process takes a slot by writing its number in the place of a zero. Then it sets the counters
-//! to zero and marks them as valid. It gives the slot back by the same words. A process that is
-//! killed leaves its slot as it is; another process takes it when no slot is free and the killed
-//! one has ended.
+//! to zero and marks them as valid. To give the slot back, it clears the mark, then the number. A
+//! process that is killed leaves its slot as it is. Another process takes that slot when no slot is
+//! free.
 //!
 //! Every process that has mapped the file can write all of it, a server's unprivileged worker too.
 //! So a process shows the numbers that it reads there, and relies on none of them.
@@ -76,7 +76,7 @@ impl Where {
     }
 }
 
-/// Reason why counters are not published. They are counted all the same.
+/// Reason why counters are not published. The process then counts in memory of its own.
 #[derive(Debug)]
 pub struct Unpublished {
     directory: PathBuf,
@@ -137,7 +137,7 @@ impl Page {
         };
         let realm = Realm::here();
         // A server that reloads by `exec` keeps its process number and loses its slot. The time is
-        // taken first, so that it is before that of any other thread here.
+        // taken before the swap, so no other thread of this process takes a slot earlier.
         static MADE: AtomicBool = AtomicBool::new(false);
         let now = ticks_since_boot();
         let first = !MADE.swap(true, Ordering::AcqRel);
@@ -483,7 +483,7 @@ fn part<const N: usize>(words: &'static [AtomicU64], at: usize) -> &'static [Ato
 fn create_in(directory: &OwnedFd) -> Result<(Mapped, String), Refused> {
     let (pid, now) = (process::id(), ticks_since_boot());
     let at_first = SLOTS + AT_FIRST * SLOT_WORDS;
-    // Processes of other PID namespaces have the same numbers.
+    // A process of another PID namespace may have the same number.
     for number in 0..64 {
         let name = format!("{pid}-{now}-{number}.counters");
         match lockstep_page::create(directory.as_fd(), Path::new(&name), WORDS, at_first) {

@@ -51,23 +51,22 @@ pub(super) fn booted() -> Option<SystemTime> {
     SystemTime::now().checked_sub(since)
 }
 
-/// Returns the inode of this process's PID namespace; zero if it is unknown. The kernel gives the
-/// number of a namespace that has ended to a later one, when all processes of the former have
-/// ended.
+/// Returns the inode of this process's PID namespace; zero if it is unknown. Once all processes of
+/// a namespace have ended, the kernel may give its number to a later namespace.
 pub(super) fn namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |about| about.st_ino)
 }
 
-/// Returns whether the process that had this number at a moment, in clock ticks since boot, still
-/// runs. Another process of that number has started later. The number is one of the caller's PID
-/// namespace.
+/// Returns whether the process that had the number `pid` at the time `at`, in clock ticks since
+/// boot, still runs. Another process of that number has started later. The number is one of the
+/// caller's PID namespace.
 pub(super) fn is_alive(pid: u32, at: u64) -> bool {
     matches!(state("/proc", pid), State::Runs { since } if since <= at)
 }
 
-/// Returns whether that process is known to have ended. A process that `/proc` does not show may
-/// run: a mount with `hidepid` hides processes, even of the same user, and this process may have no
-/// descriptor left to read `/proc`.
+/// Returns whether the process that had the number `pid` at the time `at` is known to have ended. A
+/// process that `/proc` does not show may run: a mount with `hidepid` hides processes, even of the
+/// same user, and this process may have no descriptor left to read `/proc`.
 pub(super) fn has_ended(pid: u32, at: u64) -> bool {
     has_ended_by("/proc", pid, at)
 }
@@ -80,7 +79,7 @@ fn has_ended_by(proc: &str, pid: u32, at: u64) -> bool {
     }
 }
 
-/// Returns whether there is a process with this number. A filter of system calls may deny the
+/// Returns whether there is a process with this number. True if a filter of system calls denies the
 /// answer.
 fn exists(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
@@ -153,8 +152,8 @@ fn is_user_in(status: &str, user: u32) -> bool {
     users.any(|its| its.parse() == Ok(user))
 }
 
-/// Returns the time in the unit in which `/proc` has the start of processes. It takes no system
-/// call: the kernel gives the time in memory.
+/// Returns the time since boot in clock ticks, the unit of the starts of processes in `/proc`. It
+/// takes no system call: the kernel gives the time in memory.
 pub(super) fn ticks_since_boot() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let ticks = rustix::param::clock_ticks_per_second();
@@ -178,7 +177,7 @@ fn text<'a>(path: &str, buffer: &'a mut [u8]) -> Option<Cow<'a, str>> {
 
 /// Reads the start of a file, by three system calls where `std` makes six.
 fn read<'a>(path: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-    // Not by `open`, a system call that filters omit, as libc no longer makes it.
+    // Not by open(2): libc no longer makes this system call, so filters may not allow it.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
     loop {

@@ -40,8 +40,8 @@ const MOST_OF_ONE: Amount = Amount {
     processes: 1 << 8,
     idle: 1 << 10,
 };
-/// Maximum number of processes of a system (`PID_MAX_LIMIT` of Linux). A file may claim that it had
-/// no slot for any number.
+/// Maximum number of processes of a system (`PID_MAX_LIMIT` of Linux). A file may claim any number
+/// of processes without a slot.
 const MOST_MISSED: u64 = 1 << 22;
 /// Maximum number of entries and files that are read when a program loads the module and tidies up,
 /// which must be quick.
@@ -90,7 +90,8 @@ pub struct Published {
     pub other_versions: usize,
     /// Whether a bound ended the reading.
     pub cut_off: bool,
-    /// The users whose counters are not all shown, for one of the three reasons above.
+    /// The users whose counters are not all shown, for one of the three reasons above or because of
+    /// the bound on idle processes.
     pub incomplete: BTreeSet<u32>,
 }
 
@@ -293,11 +294,11 @@ impl Reader {
 }
 
 /// Removes the files of this realm, and of earlier starts of this system, whose processes have all
-/// ended; with `kept_too` also files that are kept for readers. Only its time shows that a file of
-/// another version is of an earlier start. A file whose process has forked stays for a minute, as
-/// the child may not have taken its slot yet. The process `ended` counts as ended although another
-/// program runs under its number. If it has started that program by `exec`, returns its mistakes in
-/// settings.
+/// ended; with `kept_too` also files that are kept for readers. A file of another version is of an
+/// earlier start if its last change is older. A file whose process has forked stays for a minute,
+/// as the child may not have taken its slot yet. The process `ended`, a number and a time, counts
+/// as ended although another program runs under its number. If the process has started that program
+/// by `exec`, returns the mistakes in its settings.
 pub(super) fn sweep(
     directory: &OwnedFd,
     here: Realm,
@@ -466,8 +467,8 @@ impl Contents {
         }
     }
 
-    /// Returns whether its processes ended with an earlier start of this system. Containers and
-    /// virtual machines may share the directory and have other starts, so the time decides as well.
+    /// Returns whether the file is of an earlier start of this system. Containers and virtual
+    /// machines may share the directory and have other starts, so the time decides as well.
     fn is_of_earlier_boot(&self, here: Realm) -> bool {
         let (boot, unknown) = (self.boot(), [0; 2]);
         let earlier = || Some(self.changed? < booted()?);

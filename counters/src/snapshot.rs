@@ -11,21 +11,21 @@
 //! | `slots` | batches that may run at a time |
 //! | `operations.SHAPE` | requests that a batch took or the pool served, by [`Shape::name`] |
 //! | `batches`, `passes` | batches, and passes of the lanes in them |
-//! | `batch_fill.N`, `pass_fill.N` | how many of them had N requests; of batches, 8 is 8 or more |
+//! | `batch_fill.N`, `pass_fill.N` | batches and passes with N requests; for batches, 8 stands for 8 or more |
 //! | `pool_hits`, `pool_refills` | key pairs that were there in advance, and batches that made some |
-//! | `wait_total_ns`, `wait_max_ns` | time in the queue, before a batch took the request; of jobs that lead themselves it counts from the first that their thread posted in one go |
-//! | `waits.N` | how many requests waited at most N µs and longer than the N before; `more` is longer than all |
-//! | `yields` | how often a leader yielded to let requests gather |
+//! | `wait_total_ns`, `wait_max_ns` | time in the queue, before a batch took the request; for jobs that lead themselves, since the first of the consecutive requests of their thread |
+//! | `waits.N` | requests that waited at most N µs, and longer than the next smaller N; `more` has the requests that waited longer |
+//! | `yields` | number of times that a leader yielded to let requests gather |
 //! | `derivations` | key derivations of TLS 1.3 that the module did itself |
 //! | `ciphers` | contexts of AES-GCM with a key, with which the module worked itself |
 //! | `daemon_requests` | signatures with ordinary keys for which the key daemon was asked |
 //! | `daemon_fallbacks` | signatures of the row above that the process computed itself after all |
-//! | `async_submitted`, `paused` | submitted requests, and those not taken when the last was counted |
+//! | `async_submitted`, `paused` | submitted requests, and submitted requests whose answer was not taken yet when a request was last counted |
 //! | `lost` | jobs whose connection ended while they were paused: libcrypto never frees their stacks |
 //! | `unpaused` | jobs that blocked their thread instead of pausing, because a bound was reached |
 //! | `no_descriptor` | jobs of the row above for which there was no file descriptor |
 //! | `max_async`, `max_lost` | the bounds of `paused` and `lost`, as configured |
-//! | `key_memory`, `key_memory_locked`, `key_memory_heap` | bytes of the process's memory for keys when a request was last counted, how many of them are locked, and bytes on the heap for want of such memory; see [`lockstep_vault::Usage`] |
+//! | `key_memory`, `key_memory_locked`, `key_memory_heap` | bytes of the process's memory for keys when a request was last counted, locked bytes among them, and bytes on the heap for want of such memory; see [`lockstep_vault::Usage`] |
 //! | `keys_left_out` | keys of its configuration that the key daemon cannot serve |
 //! | `schedule_rsa1024`, `schedule_rsa2048` | the [`Schedule`] of a size: its place in [`Schedule::ALL`], counted from one; 0 before the first batch |
 //! | `fallbacks.REASON` | requests and keys that went to OpenSSL's own implementation, by [`Fallback::name`] |
@@ -277,7 +277,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns whether any counter is not zero.
+    /// Returns whether any number is not zero, except the process, settings, schedules and sizes of
+    /// memory.
     pub fn has_counted(&self) -> bool {
         let mut counted = false;
         self.clone().fields(|_, key, field| {
@@ -389,8 +390,8 @@ const WAIT_NAMES: [&str; WAITS] = [
     "10", "100", "500", "1000", "2000", "5000", "10000", "20000", "50000", "100000", "more",
 ];
 
-/// Returns the sum, or the greatest number if it is greater. Other users may have written the
-/// counts, which may have any value.
+/// Returns the sum, or `u64::MAX` if the sum is greater. Other users may have written the counts,
+/// which may have any value.
 fn sum(counts: &[u64]) -> u64 {
     counts.iter().copied().fold(0, u64::saturating_add)
 }

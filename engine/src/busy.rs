@@ -58,7 +58,7 @@ mod tests {
         let threads = Threads::default();
         let other = threads.note(ThreadId(2));
         for _ in 0..1000 {
-            // A jump does not drop the guard either.
+            // `siglongjmp` does not drop the guard either.
             std::mem::forget(threads.note(ThreadId(1)));
         }
         assert_eq!(threads.count(), 2);

@@ -66,7 +66,7 @@ pub enum Paused {
     /// The job did not pause, as no thread could wake it.
     Unwakeable(Pending),
     /// The job could not be paused, or it goes on in another process. The engine that it called may
-    /// be the parent's then, so the caller counts this.
+    /// be the parent's then, so the [`Job`] has counted this.
     Failed,
 }
 
@@ -78,7 +78,7 @@ pub type Pending = Box<dyn Any + Send>;
 #[derive(Clone, Copy, Debug)]
 pub struct Thread;
 
-/// The job of a thread that runs none.
+/// Type of the jobs of [`Thread`], which runs none.
 pub enum NoJob {}
 
 impl Caller for Thread {

@@ -49,8 +49,8 @@ impl<A> Ticket<A> {
         waits
     }
 
-    /// Waits for the answer and returns it. `None`, and the request is abandoned, if that takes
-    /// longer than `most`. A posted request is answered only when a thread attends to it.
+    /// Waits for the answer and returns it. If that takes longer than `most`, abandons the request
+    /// and returns `None`. A posted request is answered only when a thread attends to it.
     pub fn take_within(mut self, most: Option<Duration>) -> Option<A> {
         let mut state = lock(&self.completion.state);
         if state.phase.is_open() {
@@ -115,7 +115,7 @@ pub struct Completion<A> {
 struct CompletionState<A> {
     phase: Phase<A>,
     permit: Option<Permit>,
-    /// Whether the caller sleeps until it is done.
+    /// Whether the caller sleeps in [`Ticket::take_within`].
     asleep: bool,
 }
 
@@ -134,7 +134,7 @@ impl<A> CompletionState<A> {
 }
 
 enum Phase<A> {
-    /// There is no answer yet. Without a `Notify` the caller comes back by itself.
+    /// There is no answer yet. Without a `Notify` the caller sleeps or looks at the ticket again.
     Open(Option<Box<dyn Notify>>),
     Done(A),
     /// The answer was taken, or the request abandoned.
@@ -149,7 +149,8 @@ impl<A> Phase<A> {
 }
 
 impl<A> Completion<A> {
-    /// Makes a ticket and its completion. Without `notify` the caller comes back by itself.
+    /// Makes a ticket and its completion. Without `notify` the caller sleeps or looks at the ticket
+    /// again.
     pub fn open(
         notify: Option<Box<dyn Notify>>,
         permit: Permit,
@@ -207,7 +208,7 @@ impl<A> Completion<A> {
 
 /// The place where a blocking thread waits for its answer `T`, or to become leader with `L`.
 pub(crate) struct Waiter<T, L> {
-    /// The thread.
+    /// The thread that waits.
     pub(crate) thread: ThreadId,
     place: Mutex<Place<T, L>>,
     woken: Condvar,
@@ -224,7 +225,7 @@ enum Place<T, L> {
 pub(crate) enum Turn<T, L> {
     /// Another thread has served its request.
     Answer(Result<T, Declined>),
-    /// It has a slot and runs the next batch.
+    /// The woken thread has a slot and runs the next batch.
     Lead(L),
 }
 
@@ -258,7 +259,7 @@ impl<T, L> Waiter<T, L> {
         self.sleep(most, Place::Waiting)
     }
 
-    /// Sleeps as [`wait`](Self::wait) does, for the last time: in the end the thread has left.
+    /// Sleeps as [`wait`](Self::wait) does. Afterwards the thread has left, woken or not.
     pub(crate) fn leave(&self, most: Duration) -> Option<Turn<T, L>> {
         self.sleep(Some(most), Place::Left)
     }

@@ -36,8 +36,9 @@ pub struct Config {
     /// Number of key pairs of a kind that are made at a time, all but the caller's for later
     /// callers. 0 makes every pair for its caller. Default: [`KEY_POOL`]; no setting changes it.
     pub key_pool: usize,
-    /// On average one in this number of passes of ECDSA or Ed25519 signatures is verified before it
-    /// is returned. 1 verifies all. Default: [`CHECK_EVERY`]; no setting changes it.
+    /// On average one in this number of passes of ECDSA or Ed25519 signatures, or of key
+    /// encapsulation, is checked before it is returned. 1 checks all. Default: [`CHECK_EVERY`]; no
+    /// setting changes it.
     pub check_every: u32,
     /// Whether the module encrypts with AES-GCM itself where that is faster. Default: yes.
     pub aes_gcm: bool,
@@ -86,14 +87,14 @@ impl BackendChoice {
     }
 }
 
-/// Place in which signatures with ordinary RSA keys are computed, whose private parts this process
+/// Place in which signatures are computed with ordinary RSA keys, whose private parts this process
 /// has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
     /// In this process.
     #[default]
     Process,
-    /// In the key daemon, where that has the key.
+    /// In the key daemon, if the daemon has the key.
     Daemon,
 }
 
@@ -133,8 +134,8 @@ impl Config {
             }
             BackendChoice::None => false,
         };
-        // Other values of `lone` choose the server of a request that is alone, and the key daemon
-        // serves the first request, too.
+        // Other values of `lone` hold for the first requests, too, and the key daemon serves the
+        // first requests with its keys.
         let is_daemons = shape.is_rsa() && self.keys != Keys::Process;
         match is_usual && self.lone == Lone::Auto && !is_daemons {
             true => policy::left_first(shape),
@@ -142,8 +143,8 @@ impl Config {
         }
     }
 
-    /// Sets the number of slots to that of the CPUs that this process may use, if no number is set.
-    /// It takes some twenty system calls, so the module does it when it is loaded.
+    /// Sets the number of slots to the number of CPUs that this process may use, if no number is
+    /// set. This takes about twenty system calls, so the module calls it when it is loaded.
     pub fn with_cpus(mut self) -> Config {
         if self.slots == 0 {
             self.slots = thread::available_parallelism().map_or(1, NonZero::get);

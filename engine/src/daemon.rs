@@ -30,8 +30,8 @@ impl Engine {
         self.queue().serve_from(source, served);
     }
 
-    /// Ends the threads once they have served all requests of the source. The caller ends the wait
-    /// at the source.
+    /// Ends the threads in [`serve_from`](Self::serve_from) once they have served all requests of
+    /// the source. The caller ends the wait at the source.
     pub fn end_service(&self) {
         self.queue().end_service();
     }
@@ -52,8 +52,8 @@ impl Engine {
         self.queue().full_accounts()
     }
 
-    /// Adds the requests of an account that the source has found in one look. A curve for which
-    /// the lanes have no kernels is computed without vectors, as the caller has no other
+    /// Adds the requests of an account that the source has found in one look. A request on a curve
+    /// for which the lanes have no kernels is computed without vectors, as the caller has no other
     /// implementation.
     pub fn enter(&self, account: Account, requests: Vec<(Request, Box<dyn Reply>)>, look: Look) {
         let executor = &self.queue().executor;

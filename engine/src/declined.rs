@@ -11,10 +11,10 @@ use crate::busy::Busy;
 /// OpenSSL's own implementation instead.
 #[derive(Debug)]
 pub enum Declined {
-    /// It is one of the first requests of a process, or the first one with a key. To prepare the
+    /// The request is one of the first of a process, or the first one with a key. To prepare the
     /// lanes takes longer than OpenSSL's own implementation does.
     First,
-    /// It was computed, or begun, and has no result.
+    /// The request was computed, or begun, and has no result.
     Failed(Failed),
     /// The request is alone and OpenSSL's own implementation is faster for it. Keep the guard alive
     /// while it computes.

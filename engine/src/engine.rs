@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// Makes an engine for [`serve_from`](Self::serve_from), as configured, with a file of counters
-    /// of its own. Its number of slots is that of the threads that serve.
+    /// of its own. Its number of slots is the number of threads that serve.
     pub fn for_service(mut config: Config) -> Engine {
         let page = config.publish();
         let start: StartThread = |start| start();
@@ -90,8 +90,8 @@ impl Engine {
 
     /// Wipes the key pairs of the pool, in a forked child that will not use this engine any more.
     /// It waits for no lock and neither allocates nor frees memory, so it may run in a handler of
-    /// `pthread_atfork`. A child that does not call it is safe too: a pool gives a pair only to its
-    /// maker's process.
+    /// `pthread_atfork`. A child that does not call it is safe too: a pool gives a pair only to the
+    /// process that made the pair.
     pub fn wipe_after_fork(&self) {
         self.queue.executor.lanes.wipe_pool();
     }

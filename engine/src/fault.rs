@@ -27,7 +27,8 @@ pub(crate) const LOST_THREAD: &str = "lost-thread";
 pub(crate) const LOST_WORKER: &str = "lost-worker";
 /// An asynchronous job does not learn that it has an answer.
 pub(crate) const LOST_JOB: &str = "lost-job";
-/// The owner of a ticket may fall asleep between the check whether it sleeps and its answer.
+/// The owner of a ticket may fall asleep after the check whether it sleeps and before the answer is
+/// there. Then no thread wakes it.
 pub(crate) const EARLY_LOOK: &str = "early-look";
 /// A slot that was handed to a thread which has left is not taken back.
 pub(crate) const LOST_SLOT: &str = "lost-slot";
@@ -42,8 +43,8 @@ pub(crate) const KEPT_REQUESTS: &str = "kept-requests";
 /// The slot of a leader that has left by a jump is not replaced.
 pub(crate) const LOST_LEADER: &str = "lost-leader";
 
-/// Returns whether this wake-up is lost: in a model each one, and otherwise one in sixteen, since a
-/// program that begins well must be caught too.
+/// Returns whether this wake-up is lost: in a model each one, and otherwise each sixteenth, so that
+/// tests must also notice a loss after a good start.
 pub(crate) fn is_lost(wake_up: &str) -> bool {
     static WAKE_UPS: AtomicUsize = AtomicUsize::new(0);
     const EVERY: usize = if cfg!(loom) { 1 } else { 16 };

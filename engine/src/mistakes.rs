@@ -1,5 +1,5 @@
-//! Mistakes in settings. A mistake costs its own setting alone: the lanes work, and the default
-//! holds in its place. The system's log, `lockstep stat` and `lockstep doctor` name the mistake.
+//! Mistakes in settings. Only the setting with the mistake has no effect; the lanes and the other
+//! settings work. The system's log, `lockstep stat` and `lockstep doctor` name the mistake.
 
 use std::fmt;
 
@@ -78,7 +78,7 @@ impl ConfigError {
     pub(crate) fn misspelt(variable: &str, known: &[&str]) -> Option<ConfigError> {
         let name = shown(variable.strip_prefix("LOCKSTEP_")?).to_lowercase();
         let (near, edits) = nearest(&name, known)?;
-        // Short names are near to many.
+        // A short name is near to many other words.
         (3 * edits <= name.len()).then(|| ConfigError {
             key: shown(variable),
             problem: format!(
@@ -104,7 +104,7 @@ impl ConfigError {
         }
     }
 
-    /// Returns the same mistake of a variable of the environment.
+    /// Returns the same mistake, under the name of a variable of the environment.
     pub fn of_variable(self, variable: String) -> ConfigError {
         ConfigError {
             key: variable,

@@ -84,7 +84,7 @@ pub(crate) enum Gathering {
 pub(crate) const LONGEST_BATCH: Duration = Duration::from_millis(1);
 /// Time between two looks of a thread that waits for company.
 pub(crate) const GLANCE: Duration = Duration::from_micros(50);
-/// A batch waits for others if they come in at least one of this number of waits.
+/// A batch waits for others if the mean interval of requests is at most this number of waits.
 const WAITS: u32 = 2;
 /// Longest interval between requests of a shape that counts. Longer ones count as this one.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(10);
@@ -172,13 +172,13 @@ const LOST_AFTER: usize = 16;
 /// The slots of further ones stay lost. If no slot is left, all requests are declined at once.
 pub(crate) const MOST_LOST: usize = 64;
 
-/// Maximum number of times that a leader yields its CPU before it begins a batch. A model tries
-/// anyway the steps of other threads meanwhile.
+/// Maximum number of times that a leader yields its CPU before it begins a batch. Models of loom
+/// run other threads between any two steps anyway, so they need only two yields.
 const YIELDS: u32 = if cfg!(loom) { 2 } else { 16 };
 
-/// One in this many passes of ECDSA or Ed25519 signatures, on average, is verified before it is
-/// returned. With 1 an ECDSA signature takes six to eight times as long, and an Ed25519 signature
-/// two and a half times. See `docs/decisions/operations.md`.
+/// One in this number of passes of ECDSA or Ed25519 signatures, or of key encapsulation, is checked
+/// before it is returned, on average. With 1 an ECDSA signature takes six to eight times as long,
+/// and an Ed25519 signature two and a half times. See `docs/decisions/operations.md`.
 pub(crate) const CHECK_EVERY: u32 = 64;
 
 /// Number of key pairs of a kind that are made at a time, all but one for later callers.
@@ -222,8 +222,8 @@ impl Policy {
     }
 
     /// Returns whether a leader expects more requests than it sees, and so yields its CPU to the
-    /// threads that would bring them: the last batch had several requests, this one has already, or
-    /// more threads compute than there are CPUs.
+    /// threads that would bring them: the last batch had several requests, this one has several
+    /// already, or more threads compute than there are CPUs.
     pub fn expects_company(&self, view: &View) -> bool {
         let busy = view.running + view.leaders + view.elsewhere;
         (view.last > 1 || view.gathered() > view.leaders || busy > self.slots)
@@ -296,8 +296,9 @@ impl Policy {
         }
     }
 
-    /// Returns whether a leader is given up that has had its slot for `elapsed`: its thread has
-    /// left the operation by `siglongjmp`, is stopped, or gets no CPU. Its slot is replaced.
+    /// Returns whether a leader that has had its slot for `elapsed` is given up. Its thread has
+    /// probably left the operation by `siglongjmp`, is stopped, or gets no CPU. Its slot is
+    /// replaced.
     pub fn gives_up(&self, view: &View, passes: usize, elapsed: Duration) -> bool {
         self.patience.is_some_and(|patience| {
             let expected = times(view.time_of(passes), LOST_AFTER);
@@ -313,8 +314,8 @@ impl Policy {
     }
 
     /// Returns the maximum number of requests in a batch. In a service these are full passes within
-    /// the maximum time of a batch. If a pass is one request, a batch is one there, since another
-    /// thread may compute the next one meanwhile.
+    /// the maximum time of a batch. If a pass is one request, a batch in a service is one request,
+    /// since another thread may compute the next one meanwhile.
     fn longest(&self, view: &View) -> usize {
         match self.gathering {
             Gathering::Yield => view.batch,
@@ -379,8 +380,9 @@ impl Policy {
 
 /// Notes the time that a batch has taken, in `pass_time`.
 ///
-/// Each batch moves it by a sixteenth towards its own time for a pass, so it stays at the median.
-/// The median follows when all batches get slower, and not when some of them are held up.
+/// Each batch moves `pass_time` by a sixteenth towards the batch's own time for a pass, so
+/// `pass_time` stays at the median. The median follows when all batches get slower, and not when
+/// some of them are held up.
 pub(crate) fn note_batch(pass_time: &mut Duration, took: Duration, passes: usize) {
     let pass = took / u32::try_from(passes.max(1)).unwrap_or(u32::MAX);
     let step = (*pass_time / 16).max(Duration::from_nanos(1));

@@ -11,8 +11,8 @@
 //! No request waits forever:
 //!
 //! - A waiting request needs a leader or a running batch of its shape
-//!   ([`Policy::starts`](crate::policy::Policy::starts)). Each change that could free one ends in
-//!   [`Queue::hand_on`], under the same lock.
+//!   ([`Policy::starts`](crate::policy::Policy::starts)). Each change after which a request might
+//!   have neither ends in [`Queue::hand_on`], under the same lock.
 //! - A thread that is made leader gets its own request back, out of the queue, so no other leader
 //!   can serve it in between and its slot is always used or handed on.
 //! - Each request has a time by which it should be served. The shape that has the request with the

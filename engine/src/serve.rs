@@ -5,7 +5,7 @@
 //! - A key pair comes from the pool, if that has one.
 //! - A short operation is computed at once on the calling thread, past the queue: to wait for
 //!   company takes longer than a batch saves ([`Batch`](crate::policy::Batch)). If OpenSSL is
-//!   faster with a lone one, it is declined. All other operations may share batches:
+//!   faster with a lone operation, the engine declines it. All other operations may share batches:
 //! - If a thread blocks, an operation that would run alone is declined if OpenSSL is faster.
 //!   Otherwise the thread joins the [queue](crate::queue).
 //! - A job posts its request and pauses. When it is resumed, it leads the requests that its thread
@@ -46,7 +46,7 @@ pub enum Outcome<T> {
 }
 
 impl<T> Outcome<T> {
-    /// Makes another result of the result of the lanes.
+    /// Converts the result of the lanes by `make`.
     pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Outcome<U> {
         match self {
             Outcome::Done(done) => Outcome::Done(make(done)),
@@ -66,8 +66,8 @@ impl<T> Outcome<T> {
 }
 
 impl Engine {
-    /// Serves an operation. `input` makes its input, which takes time. It is not called if the
-    /// operation is served or declined without it.
+    /// Serves an operation. `input` makes its input, which takes time. `input` is not called if the
+    /// operation is served or declined without an input.
     pub fn serve<O: Operation>(
         &self,
         operation: O,
@@ -238,7 +238,7 @@ impl<E: Executor> Claim<E> {
 }
 
 impl<E: Executor> Drop for Claim<E> {
-    /// A lost job's thread does not come back for its request.
+    /// Takes a posted request back: the thread of a lost job does not serve it.
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take().filter(|_| self.is_posted) {
             self.queue.abandon(self.shape, ticket);
@@ -294,7 +294,7 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
         }
     }
 
-    /// The first job of a thread that is resumed serves the posted requests of all of them.
+    /// Serves the posted requests of all jobs of the thread, if this job is resumed first.
     fn attend(&mut self, claim: Claim<E>) -> Result<Answer<E>, Claim<E>> {
         let mut claim = match claim.try_take() {
             Ok(answer) => return Ok(answer),

@@ -54,7 +54,7 @@ pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> Mute
 }
 
 /// Sleeps on `condition` while `asleep` returns true, but no longer than `most`. In a model the
-/// time is over at once: the model tries anyway the steps that other threads make before.
+/// time is over at once, since loom tries the earlier steps of other threads anyway.
 pub(crate) fn wait_while_within<'a, T>(
     condition: &Condvar,
     mut guard: MutexGuard<'a, T>,

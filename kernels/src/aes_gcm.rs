@@ -31,10 +31,11 @@
 //!
 //! # How it works
 //!
-//! Data are encrypted by counter mode and authenticated by GHASH, the value of a polynomial over
-//! GF(2^128) at the point H = AES(0), whose coefficients are the blocks. `ghash` multiplies many
-//! blocks by powers of H and reduces the sum once. `counter` encrypts and hashes four vectors,
-//! complete or not; `long` hashes eight vectors while it encrypts the next eight.
+//! Data are encrypted by counter mode and authenticated by GHASH. The coefficients of a polynomial
+//! over GF(2^128) are the blocks, and GHASH is the value of this polynomial at the point
+//! H = AES(0). `ghash` multiplies many blocks by powers of H and reduces the sum once. `counter`
+//! encrypts and hashes at most four vectors at a time. `long` hashes eight vectors while it
+//! encrypts the next eight.
 
 mod aes;
 mod counter;
@@ -64,7 +65,7 @@ pub const MOST_DATA: u64 = (1 << 36) - 32;
 /// Maximum number of bytes of additional data in a message.
 pub const MOST_ADDITIONAL: u64 = (1 << 61) - 1;
 
-/// Calls `$function` with the blocks of `$lanes`.
+/// Calls `$function` with the implementation of `Blocks` that `$lanes` holds.
 macro_rules! dispatch {
     ($lanes:expr, $function:path, $($argument:expr),*) => {
         match $lanes.0 {
@@ -80,7 +81,7 @@ macro_rules! dispatch {
 /// The reason why a call did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
-    /// A key has 16, 24 or 32 bytes.
+    /// The key does not have 16, 24 or 32 bytes.
     KeyLength,
     /// The message would be longer than GCM allows.
     TooLong,
@@ -130,19 +131,19 @@ impl Key {
 }
 
 impl Message {
-    /// Begins a message, the first one with this key and initialisation vector. The vector has at
-    /// least one byte.
+    /// Begins a message. No other message may be encrypted with this key and initialisation
+    /// vector. The vector has at least one byte.
     pub fn begin(&mut self, key: &Key, iv: &[u8]) {
         *self = Self::default();
         dispatch!(key.lanes, counter::begin, key, self, iv);
     }
 
     /// Returns a message without an initialisation vector: its keystream begins with AES(0), and no
-    /// mask is added to its tag. OpenSSL continues so when a key is set within a message. It
-    /// protects nothing, since AES(0) is H.
+    /// mask is added to its tag. OpenSSL continues in this way if a key is set within a message.
+    /// Such a message is not protected, since AES(0) is H.
     pub fn without_iv() -> Message {
         let mut message = Message::default();
-        // The counter before the first block of the keystream.
+        // The keystream begins with the encrypted counter block after this one, which is all zero.
         message.counter[SHORT_IV_BYTES..].fill(0xff);
         message
     }
@@ -205,7 +206,7 @@ pub fn tags_are_equal(a: &[u8], b: &[u8]) -> bool {
     crate::taint::disclosed(equal) && a.len() == b.len()
 }
 
-/// Returns `length` plus `more` bytes, if at most `most`.
+/// Returns `length + more`, if this sum is at most `most`.
 fn grown(length: u64, more: usize, most: u64) -> Result<u64, Error> {
     length
         .checked_add(more as u64)

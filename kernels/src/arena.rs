@@ -25,12 +25,12 @@ unsafe impl Zeroable for Line {}
 pub(crate) struct Memory(Slice<Line>);
 
 impl Memory {
-    /// Allocates `bytes` zero bytes, rounded up to cache lines; None without memory.
+    /// Allocates `bytes` zero bytes, rounded up to cache lines. Returns `None` if that fails.
     pub(crate) fn try_new(bytes: usize) -> Option<Self> {
         Some(Self(Slice::try_zeroed(bytes.div_ceil(64), OnFork::Wipe)?))
     }
 
-    /// Allocates as [`try_new`](Self::try_new) does; ends the process without memory.
+    /// Allocates as [`try_new`](Self::try_new) does, but ends the process if that fails.
     pub(crate) fn new(bytes: usize) -> Self {
         Self(Slice::zeroed(bytes.div_ceil(64), OnFork::Wipe))
     }
@@ -62,7 +62,7 @@ impl<'a> Arena<'a> {
         unsafe { core::slice::from_raw_parts_mut(piece.as_mut_ptr().cast(), count) }
     }
 
-    /// Takes a number of `N` limb vectors with unspecified contents.
+    /// Takes `N` limb vectors with unspecified contents.
     pub(crate) fn array<L: Plain, const N: usize>(&mut self) -> &'a mut [L; N] {
         self.slice(N).try_into().expect("N vectors")
     }

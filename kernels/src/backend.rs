@@ -131,7 +131,8 @@ impl Backend {
         }
     }
 
-    /// Returns these lanes with a fixed schedule of RSA, where a race would choose between several.
+    /// Returns these lanes with a fixed schedule of RSA, which a race would choose otherwise. Lanes
+    /// with only one schedule are unchanged.
     pub fn pinned(mut self, to: Schedule) -> Backend {
         match &mut self.0 {
             #[cfg(vectors)]
@@ -164,7 +165,7 @@ impl Backend {
         pinned
     }
 
-    /// Returns whether these are AVX2 lanes, which have no multiply for long limbs.
+    /// Returns whether these are AVX2 lanes, which cannot multiply limbs of 52 bits.
     pub fn is_avx2(self) -> bool {
         match self.0 {
             #[cfg(vectors)]

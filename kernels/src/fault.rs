@@ -121,9 +121,9 @@ mod armed {
     pub struct Fault {
         /// Point where it strikes.
         pub point: Point,
-        /// Request of the batch, counted from 0. A shorter batch is spared.
+        /// Request of the batch, counted from 0. A batch without this request gets no fault.
         pub request: usize,
-        /// Half of the request, where it matters: 0 is p, 1 is q.
+        /// Half of the request, for a point in one half: 0 is p, 1 is q.
         pub half: usize,
         /// Limb or word, counted from the lowest; the top one if the number is shorter.
         pub limb: usize,
@@ -161,8 +161,8 @@ mod armed {
         LIMBS.get()
     }
 
-    /// Makes this thread pass every RSA result without its check, or check again. It proves that a
-    /// test which finds no wrong result could find one.
+    /// Turns the checks of RSA and ML-DSA results off in this thread, or on again. With the checks
+    /// off, a test that found no wrong result shows that it can find one.
     pub fn skip_checks(skip: bool) {
         SKIPS_CHECKS.set(skip);
     }

@@ -33,7 +33,7 @@ pub const TAG_BYTES: usize = 48;
 /// A tag. A tag of SHA-256 is shorter and has zeros behind it.
 pub type Tag = [u8; TAG_BYTES];
 
-/// A block. A block of SHA-256 is the first half.
+/// A block. SHA-256 uses the first half only.
 type Block = [u8; BLOCK_BYTES];
 
 /// The digests of an empty message.

@@ -56,12 +56,12 @@ pub(crate) fn bytes_from_limbs(bytes: &mut [u8], words: &[u64], stride: usize) {
     }
 }
 
-/// Writes lane `lane` of a number as big-endian bytes. Limbs are below the radix.
+/// Writes lane `lane` of a number as big-endian bytes. Limbs are below 2^52.
 pub(crate) fn bytes_from_lane<S: Simd>(bytes: &mut [u8], number: &[S::Limb], lane: usize) {
     bytes_from_limbs(bytes, &words(number)[lane..], S::LANES);
 }
 
-/// Writes the big-endian number `bytes` as words of 64 bits, modulo their size.
+/// Writes the big-endian number `bytes` as words of 64 bits, modulo 2^(64·`words.len()`).
 #[inline(never)]
 pub(crate) fn words_from_bytes(words: &mut [u64], bytes: &[u8]) {
     words.fill(0);
@@ -82,7 +82,7 @@ pub(crate) fn bytes_from_words(bytes: &mut [u8], words: &[u64]) {
 
 /// Writes the big-endian number `bytes` as 60-bit words, the lowest first.
 ///
-/// Sixty is a multiple of the exponent windows in use, so that no window spans two words.
+/// Sixty is a multiple of each window width in use, so that no window spans two words.
 pub(crate) fn exponent_words(words: &mut [u64], bytes: &[u8]) {
     for (i, word) in words.iter_mut().enumerate() {
         let (bit, mut value) = (60 * i, 0);
@@ -127,7 +127,7 @@ pub(crate) fn to_lane<S: Simd>(number: &mut [S::Limb], lane: usize, limbs: &[u64
     }
 }
 
-/// Copies a number out of one lane. Limbs are below the radix.
+/// Copies a number out of one lane.
 pub(crate) fn from_lane<S: Simd>(limbs: &mut [u64], number: &[S::Limb], lane: usize) {
     between_lanes(limbs, (1, 0), words(number), (S::LANES, lane), number.len());
 }
@@ -147,7 +147,8 @@ pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
 }
 
 /// Reads a row of words, at least eight, in each lane: limb i has word i of `rows[l]` in lane l.
-/// The rows are as long as `limbs`; those above the lanes are ignored. Their addresses are public.
+/// The rows are as long as `limbs`; rows beyond the last lane are ignored. The addresses of the
+/// rows are public.
 #[inline(never)]
 pub(crate) fn rows_to_lanes<S: Simd>(s: S, limbs: &mut [S::Limb], rows: &[&[u64]; MAX_LANES]) {
     enter!(s, [limbs], {
@@ -166,7 +167,7 @@ pub(crate) fn rows_to_lanes<S: Simd>(s: S, limbs: &mut [S::Limb], rows: &[&[u64]
     });
 }
 
-/// Copies the words of one lane to a row, as many as it has.
+/// Copies words of one lane to a row until the row is full.
 #[inline(always)]
 pub(crate) fn row_of_lane<S: Simd>(row: &mut [u64], limbs: &[S::Limb], lane: usize) {
     let words = words(limbs);

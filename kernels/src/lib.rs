@@ -6,7 +6,7 @@
 //! others. [`rsa::private_batch`] is the best place to start. Algorithms are written once over a
 //! small lane trait. The exported functions are concrete, so that no other crate's compiler flags
 //! can change the code. RSA also has code for one number in ordinary registers (`words`), for CPUs
-//! whose lanes have no multiply for long limbs.
+//! whose lanes cannot multiply limbs of 52 bits.
 //!
 //! This is the only crate with SIMD code. It owns no thread and no randomness, and it knows nothing
 //! of OpenSSL. Its only memory is tables, prepared keys and the working memory of a batch; prepared

@@ -135,7 +135,7 @@ macro_rules! dispatch {
 }
 pub(crate) use dispatch;
 
-/// Calls `$function` with the K of a parameter set in place of the `K` among its parameters.
+/// Calls `$function` with the K of a parameter set as its const parameter.
 macro_rules! for_set {
     ($set:expr, $function:ident, $($argument:expr),*) => {
         match $set {

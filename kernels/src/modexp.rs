@@ -42,8 +42,8 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     pub(crate) const WORDS: usize = N * S::LIMB_BITS as usize / 64;
 
     /// Maximum number of exponentiations that take turns: see [`exponentiate`](Self::exponentiate).
-    /// Longer operations keep the multipliers busy alone, and two tables of longer numbers do not
-    /// fit into the first-level cache.
+    /// An operation on longer numbers keeps the multipliers busy alone, and two tables of longer
+    /// numbers do not fit into the first-level cache.
     pub(crate) const PASSES: usize = if N <= BLOCK { 2 } else { 1 };
 
     pub(crate) fn new(arena: &mut Arena<'a>, first: usize, exponent_words: usize) -> Self {
@@ -215,8 +215,8 @@ fn store_entry<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]
 /// reads the whole table in the order of its addresses; compiled once for all lengths.
 ///
 /// Each bit of a word starts as the lowest bit of the digit. At the pair of powers that the other
-/// bits of the digit select, this bit picks its new value from one of the two powers: one operation
-/// for both.
+/// bits of the digit select, this bit picks its new value from one of the two powers. So one
+/// operation selects both the pair and the power.
 #[inline(never)]
 fn select_entry<S: Simd>(
     s: S,

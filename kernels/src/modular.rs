@@ -14,8 +14,8 @@
 //! # Bounds
 //!
 //! A product of a < α·p and b < β·p is below (αβ·p/R + 1 + [`Modulus::PAD`])·p. For P-256, R is
-//! 16·p: every value must stay below 16·p ([`Modulus::LIMIT`]), and [`Field::weak`] reduces one to
-//! below 1.01·p. For P-384, R is 2^32·p and products are below 2.01·p for all factors. Comments
+//! 16·p: every value must stay below 16·p ([`Modulus::LIMIT`]), and [`Field::weak`] reduces a value
+//! to below 1.01·p. For P-384, R is 2^32·p and products are below 2.01·p for all factors. Comments
 //! give bounds in units of p.
 
 use crate::montgomery::canonical;

@@ -47,7 +47,7 @@ pub mod x25519 {
         results(jobs, |job| job.result)
     }
 
-    /// Returns the key pair of each 32 random bytes.
+    /// Returns the key pair of each seed of 32 random bytes.
     pub fn keypair(backend: Backend, seeds: Vec<SecretKey>) -> Vec<(SecretKey, PublicKey)> {
         let points = scalarmult_base(backend, &seeds);
         seeds.into_iter().zip(points).collect()

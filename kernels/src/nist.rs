@@ -157,7 +157,7 @@ macro_rules! curve_module {
             /// Computes points from their x and the parity of their y (SEC 1, 2.3.4).
             ///
             /// The result is [`Error::Point`](super::Error::Point) if x is not below p, or if no
-            /// point has it.
+            /// point has this x.
             pub fn decompress(backend: Backend, jobs: &mut [DecompressJob<'_>]) {
                 dispatch!(
                     backend,

@@ -1,4 +1,4 @@
-//! RSA on lanes: private operations, blinded, by Chinese remainders, and checked, and public ones.
+//! RSA: public operations, and private operations by Chinese remainders, blinded and checked.
 //!
 //! A batch runs in [`private_batch`] or in [`public_batch_vartime`].
 #![doc = include_str!("../../docs/design/rsa.md")]

@@ -1,8 +1,8 @@
 //! The order in which RSA does its work on the main lanes.
 //!
-//! The orders differ by 11 to 15 % for RSA-1024 and RSA-2048, and the cores of two makers want
-//! different ones. So there are several, and the first batch of a size races them on the core that
-//! it runs on (`rsa/race.rs`). The reasons, and the best order of each core:
+//! The orders differ by 11 to 15 % for RSA-1024 and RSA-2048, and Intel's and AMD's cores are
+//! fastest with different ones. So there are several, and the first batch of a size races them on
+//! the core that it runs on (`rsa/race.rs`). The reasons, and the best order of each core:
 //! `docs/decisions/operations.md`.
 
 /// An order of work, for the sizes that have more than one.

@@ -69,7 +69,7 @@ fn length(message: &Message<'_>) -> usize {
     message.iter().map(|piece| piece.len()).sum()
 }
 
-/// Returns whether [`compress_each`] takes less time for three or four states than one at a time.
+/// Returns whether [`compress_each`] is faster for three or four states together than one by one.
 pub(crate) fn has_lanes(backend: Backend) -> bool {
     backend != Backend::PORTABLE
 }
@@ -182,8 +182,8 @@ fn fill(bytes: &mut [u8; BLOCK_BYTES], message: &Message<'_>, block: usize) -> b
     true
 }
 
-/// Applies section 6.4.2 in the lanes in which `busy` is 1. `schedule` holds the message block and
-/// is overwritten.
+/// Applies the compression function (section 6.4.2) in the lanes in which `busy` is 1. `schedule`
+/// holds the message block and is overwritten.
 #[inline(never)]
 fn compress<S: Simd>(s: S, state: &mut [S::Limb; 8], schedule: &mut [S::Limb; 16], busy: S::Limb) {
     enter!(s, [state, schedule], {
@@ -244,7 +244,7 @@ fn round<S: Simd>(s: S, v: &mut [S::Limb; 8], j: usize, word: S::Limb, constant:
     v[at(7)] = s.add(t1, t2);
 }
 
-/// Computes the next word of the schedule, in place of the one sixteen before.
+/// Computes the next word of the schedule, in place of the word sixteen places before.
 #[inline(always)]
 fn extend<S: Simd>(s: S, w: &mut [S::Limb; 16], j: usize) -> S::Limb {
     let (old, late) = (w[(j + 1) % 16], w[(j + 14) % 16]);

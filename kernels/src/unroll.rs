@@ -32,7 +32,7 @@ pub(crate) fn unrolled<const N: usize>(mut body: impl FnMut(usize)) {
     call!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 }
 
-/// The five limbs that an expression has for each limb index.
+/// The values of an expression for the limb indices 0 to 4, as an array.
 ///
 /// A macro, since a closure that the compiler does not inline would be compiled without the lanes'
 /// instructions.

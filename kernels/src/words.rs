@@ -45,8 +45,8 @@ use crate::simd::{inlined, opaque_word};
 use crate::taint::whole;
 use multiplier::add;
 
-/// Computes product = product + a·b, which must fit. Before, its blocks above those of b must be
-/// zero.
+/// Computes product = product + a·b, which must fit. The blocks of `product` above those of b must
+/// be zero before.
 #[inline(never)]
 pub(crate) fn multiply_add(m: impl Multiplier, product: &mut [Block], a: &[Block], b: &[Block]) {
     for (i, a) in a.iter().enumerate() {
@@ -127,7 +127,7 @@ impl<'a, M: Multiplier> Field<'a, M> {
     /// lanes.
     #[inline(never)]
     pub(crate) fn remove_excess(&mut self, a: &mut [Block], times: usize) {
-        // A product with a power of two below n, divided by R.
+        // Computes a·2^bit/R, where 2^bit is below n.
         let bit = BLOCK_BITS * a.len() - times * self.excess;
         self.spare.fill([0; 8]);
         self.spare.as_flattened_mut()[bit / 64] = 1 << (bit % 64);
@@ -167,9 +167,9 @@ impl<'a, M: Multiplier> Field<'a, M> {
         subtract(out, &self.product[self.n.len()..], self.masked);
     }
 
-    /// Computes masked = n if the condition holds, else 0. It is apart from the subtraction, since
-    /// `and` changes the flag that holds the borrow. It is not on the stack, as n may be a prime of
-    /// a key.
+    /// Computes masked = n if the condition holds, else 0. This step is apart from the subtraction,
+    /// since `and` changes the flag that holds the borrow. `masked` is not on the stack, as n may
+    /// be a prime of a key.
     fn mask_modulus(&mut self, condition: bool) {
         let mask = opaque_word(u64::from(condition).wrapping_neg());
         let words = self.masked.as_flattened_mut().iter_mut();

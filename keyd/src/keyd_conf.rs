@@ -57,11 +57,11 @@ pub struct Configuration {
     pub grace: Duration,
     /// The keys, in the order of the file.
     pub keys: Vec<KeySection>,
-    /// Lines that have no effect, with their numbers and the reasons.
+    /// Messages about settings that have no effect, with the numbers of their lines if known.
     pub wrong: Vec<String>,
 }
 
-/// A key, or the keys of a pattern, and the users of them.
+/// A key, or the keys of a pattern, with their users and permitted operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySection {
     /// Name of the key in references.
@@ -179,9 +179,9 @@ impl Configuration {
         configuration
     }
 
-    /// Leaves out the key of the section. A line like this one appears where the header of another
-    /// key was lost. The lines behind a lost header would otherwise give other users access to this
-    /// key.
+    /// Leaves out the key of the section because of this line: it repeats a setting, or has no `=`.
+    /// Such a line appears where the header of another key was lost. The lines behind a lost header
+    /// would otherwise give other users access to this key.
     fn doubt(&mut self, place: Place, line: usize) {
         if let Some(key) = self.keys.last_mut().filter(|_| place == Place::Key) {
             key.unusable = Some(format!(
@@ -207,17 +207,17 @@ impl Configuration {
             .strip_suffix(']')
             .and_then(|header| header.trim().strip_prefix("key "))
             .map(str::trim)
-            .ok_or("a section is `[key NAME]`; all that stands in this one is left out")?;
+            .ok_or("a section is `[key NAME]`; this section is left out")?;
         if !is_name(name) {
             return Err(format!(
                 "`{name}` cannot name a key: take up to {} letters, digits, dots, dashes and \
-                 underscores; all that stands in this section is left out",
+                 underscores; this section is left out",
                 lockstep_remote::LONGEST_NAME
             ));
         }
         if self.keys.iter().any(|key| key.name == name) {
             return Err(format!(
-                "there is another key `{name}` above; all that stands in this section is left out"
+                "there is another key `{name}` above; this section is left out"
             ));
         }
         self.keys.push(KeySection {
@@ -273,7 +273,7 @@ impl Configuration {
             };
             key.unusable = key.unusable.take().or(missing.map(str::to_owned));
         }
-        // Two sections would write the same files.
+        // Sections whose directories overlap would write the same files.
         for place in 1..self.keys.len() {
             let (before, from) = self.keys.split_at_mut(place);
             let taken = |own: &PathBuf| {
@@ -320,7 +320,8 @@ impl KeySection {
             }
             _ => {
                 return Err(format!(
-                    "there is no setting `{name}` of a key; those of the daemon stand above all keys"
+                    "there is no setting `{name}` of a key; settings of the daemon stand above all \
+                     keys"
                 ));
             }
         }
@@ -328,7 +329,7 @@ impl KeySection {
     }
 }
 
-/// Path of a credential if systemd shows none to this process.
+/// Stands for the directory of credentials if systemd shows none to this process.
 const NO_CREDENTIALS: &str = "credential:";
 
 /// Returns the path of a credential.

@@ -27,7 +27,8 @@ use keyring::Keyring;
 use keyring::report::{LeftOut, Loaded};
 
 /// Reads the keys of a configuration. Keys that cannot be served and unknown accounts are left out.
-/// Waits `workers::LONG` for a file system that does not answer, and less for further ones.
+/// Waits `workers::LONG` for the first file system that does not answer, and less for each further
+/// one.
 pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
     let mut keyring = Keyring::new(configuration, &Accounts::of_system(), workers::LONG);
     let now = Instant::now();
@@ -54,8 +55,8 @@ pub struct Keys {
     pub unknown: Vec<String>,
     /// Paths whose file systems do not answer.
     pub unanswered: Vec<PathBuf>,
-    /// Files in directories of references that are missing, or differ from the daemon's text for
-    /// them.
+    /// Missing files of directories of references, and files there that differ from the daemon's
+    /// texts.
     pub outdated: Vec<PathBuf>,
 }
 
@@ -79,7 +80,7 @@ impl Keys {
         }
     }
 
-    /// Returns all differences from the configuration, one line each.
+    /// Returns messages about keys and files left out and about unknown accounts, one line each.
     pub fn wrong(&self) -> Vec<String> {
         let left_out = self.left_out.iter().map(LeftOut::to_string);
         left_out.chain(self.unknown.iter().cloned()).collect()

@@ -16,7 +16,7 @@ use crate::keyd_conf::Configuration;
 /// Size of a page in bytes.
 const PAGE: usize = 4096;
 const MIB: u64 = 1 << 20;
-/// Suggested limits are multiples of this number of MiB, with some room above.
+/// Suggested limits are multiples of this number of MiB, and leave at least as much room.
 const STEP: u64 = 64;
 
 /// A configuration that can take more memory than the limit.
@@ -56,13 +56,13 @@ impl Watch {
     }
 }
 
-/// Returns the shortage of a configuration with a limit of `allowed` bytes. This process has read
-/// its keys, which have such answers.
+/// Returns the shortage of a configuration with a limit of `allowed` bytes. This process must have
+/// read its keys already; `answers` is the length of their answers.
 pub fn shortage(configuration: &Configuration, answers: Answers, allowed: u64) -> Option<Shortage> {
     shortage_with(configuration, answers, resident(), allowed)
 }
 
-/// The same for a daemon that takes `held` bytes without clients.
+/// Returns the shortage of a daemon that takes `held` bytes without clients.
 fn shortage_with(
     configuration: &Configuration,
     answers: Answers,
@@ -114,8 +114,8 @@ pub fn allowed() -> Option<u64> {
     allowed_under(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// The same for the groups in a `/proc/PID/cgroup`, with the files below `root`. The limits of all
-/// parent groups apply, too.
+/// Returns the limit of the groups in a `/proc/PID/cgroup`, with the files below `root`. The limits
+/// of all parent groups apply, too.
 fn allowed_under(root: &Path, groups: &[u8]) -> Option<u64> {
     let mut lines = groups.split(|byte| *byte == b'\n');
     let group = lines.find_map(|line| line.strip_prefix(b"0::/"))?;

@@ -29,7 +29,7 @@ impl<'a> ToAgree<'a> {
 
 impl Workers {
     /// Agrees on secrets by X25519 or by ECDH on P-256 or P-384; returns one for each item, in
-    /// their order: 32 bytes, or x of the point.
+    /// their order. A secret of X25519 has 32 bytes; a secret of ECDH is the x-coordinate.
     pub fn agree_many<'a>(
         &self,
         algorithm: Algorithm,
@@ -101,8 +101,8 @@ impl Workers {
 }
 
 impl Thread<'_> {
-    /// Agrees on secrets by X25519, each of a secret key and the peer's public key. Gives them to
-    /// `take`, in their order.
+    /// Agrees by X25519 on the secret of each pair: a secret key and the peer's public key. Gives
+    /// the secrets to `take`, in their order.
     fn agree_x25519(
         &mut self,
         keys: &[(&[u8], &[u8])],
@@ -115,7 +115,7 @@ impl Thread<'_> {
             self.gives_back = true;
             return;
         };
-        // Whether a secret is zero is no secret: the call refuses it.
+        // A zero secret may be recognised in variable time: the call refuses it.
         let is_zero =
             |secret: &Secret| secret.as_bytes().iter().fold(0, |bits, byte| bits | byte) == 0;
         let is_there: Vec<bool> = shared.iter().map(|secret| !is_zero(secret)).collect();

@@ -12,7 +12,7 @@ use crate::workers::Place;
 pub struct Column {
     bytes: Vec<u8>,
     width: usize,
-    /// Length of each result, or why there is none.
+    /// Length of each result, or the reason why there is none.
     lengths: Vec<Result<u32, Reason>>,
 }
 
@@ -22,8 +22,8 @@ impl Column {
         Column::with_width(count, || width)
     }
 
-    /// Makes a column of which the width is computed from all items. An impossible number of them
-    /// is refused before.
+    /// Makes a column whose width is computed from all items. If there is no memory for `count`
+    /// results, the width is not computed.
     pub(crate) fn with_width(count: usize, width: impl FnOnce() -> usize) -> Result<Column, Error> {
         let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
         lengths
@@ -60,7 +60,7 @@ impl Column {
         self.lengths.is_empty()
     }
 
-    /// Returns the result of an item, or why there is none.
+    /// Returns the result of an item, or the reason why there is none.
     ///
     /// # Panics
     ///
@@ -162,8 +162,8 @@ impl Pairs {
         (self.secrets, self.publics)
     }
 
-    /// Returns the private key of a pair. It is empty if the system gave no randomness, which
-    /// [`secrets`](Self::secrets) tells.
+    /// Returns the private key of a pair. It is empty if the pair could not be made, for example
+    /// without randomness; [`secrets`](Self::secrets) has the reason.
     ///
     /// # Panics
     ///
@@ -172,7 +172,7 @@ impl Pairs {
         self.secrets.get(number).unwrap_or_default()
     }
 
-    /// Returns the public key of a pair, as above.
+    /// Returns the public key of a pair. It is empty if the private key is.
     ///
     /// # Panics
     ///

@@ -14,7 +14,8 @@ pub use crate::rates::DeviceRate;
 pub(crate) use lockstep_opencl::Kind;
 pub use lockstep_opencl::{Description as DeviceDescription, Error as DeviceError};
 
-/// Average number of results of which lanes compute one again, where they do not check all.
+/// Average number of a device's results for each one that lanes compute again, where lanes do not
+/// check all.
 const CHECK_EVERY: usize = 64;
 
 /// Maximum number of private keys that a device keeps.
@@ -23,11 +24,11 @@ const KEPT_KEYS: usize = 64;
 /// A device of [`Workers`](crate::Workers), as it is now.
 #[derive(Clone, Debug)]
 pub struct DeviceState {
-    /// What OpenCL says of it.
+    /// Properties that OpenCL reports.
     pub description: DeviceDescription,
     /// Number of items that it has computed since it was opened.
     pub items: u64,
-    /// Why it had no results the last time that it failed. Threads have computed its items then.
+    /// Reason of its last failure. Threads have computed the items of a failed piece.
     pub failure: Option<DeviceError>,
     /// Its rates, of operations that were measured.
     pub rates: Vec<DeviceRate>,
@@ -42,10 +43,11 @@ pub fn devices() -> Result<Vec<DeviceDescription>, DeviceError> {
     opencl::devices()
 }
 
-/// A device with the private keys that it keeps, the key that was used last behind the others.
+/// A device with the private keys that it keeps.
 pub(crate) struct Device {
     opencl: opencl::Device,
-    /// By the addresses of the keys, which are compared alone.
+    /// Keys by the addresses of their originals, which are only compared. The key that was used
+    /// last is the last one.
     keys: Mutex<Vec<(usize, opencl::RsaKey)>>,
     pub(crate) rates: Rates,
 }
@@ -73,7 +75,7 @@ impl Device {
         device
     }
 
-    /// Returns a key of the device, to which it is brought unless it is there.
+    /// Returns a key of the device. Copies the key there unless the device keeps it already.
     fn key(&self, key: &Arc<RsaKey>) -> Result<opencl::RsaKey, DeviceError> {
         let mut keys = locked(&self.keys);
         let known = keys.iter().position(|(own, _)| *own == address(key));
@@ -133,9 +135,9 @@ fn address(key: &Arc<RsaKey>) -> usize {
     Arc::as_ptr(key).addr()
 }
 
-/// Returns the numbers of the items that lanes compute again, by whether a device has a result of
-/// each: all without one, and of the others one in each [`CHECK_EVERY`], at a random place, and at
-/// least one. All, if the system gives no randomness.
+/// Returns the numbers of the items that lanes compute again: all without a result of the device,
+/// and of the others one in each [`CHECK_EVERY`], at a random place, and at least one. If the
+/// system gives no randomness, lanes compute all.
 pub(crate) fn again(has_result: &[bool]) -> Vec<usize> {
     let mut random = [0];
     let drawn = ops::fill_random(&mut random);
@@ -150,7 +152,7 @@ pub(crate) fn again(has_result: &[bool]) -> Vec<usize> {
     (0..has_result.len()).filter(is_again).collect()
 }
 
-/// Returns the answers of a device, or notes why there are none.
+/// Returns the answers of a device, or notes its error.
 pub(crate) fn told<T>(device: &Device, answers: Result<T, DeviceError>) -> Option<T> {
     answers.map_err(|error| device.note(error)).ok()
 }
@@ -183,7 +185,8 @@ pub(crate) fn sign_p256(device: &Device, inputs: &[EcdsaNonced<'_>]) -> Option<V
     told(device, device.p256_sign(&items.collect::<Vec<_>>()))
 }
 
-/// Returns the part of a digest that counts for ECDSA on P-256.
+/// Returns the first 32 bytes of a digest, which count for ECDSA on P-256. A shorter digest gets
+/// zeros in front.
 pub(crate) fn digest_of_p256(digest: &[u8]) -> [u8; 32] {
     let length = digest.len().min(32);
     let mut padded = [0; 32];
@@ -191,7 +194,7 @@ pub(crate) fn digest_of_p256(digest: &[u8]) -> [u8; 32] {
     padded
 }
 
-/// Agrees on secrets; zeros where keys have another length. `None` if the device fails.
+/// Agrees on secrets. A secret is zero if a key does not have 32 bytes. `None` if the device fails.
 pub(crate) fn x25519(device: &Device, keys: &[(&[u8], &[u8])]) -> Option<Vec<Secret>> {
     let fit = keys.iter().map(|(own, peer)| {
         let pair: Option<(&[u8; 32], &[u8; 32])> = own.first_chunk().zip(peer.first_chunk());

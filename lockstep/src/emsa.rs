@@ -56,7 +56,7 @@ pub(crate) fn pss(hash: Hash, digest: &[u8], salt: &[u8], length: usize) -> Opti
     Some(encoded)
 }
 
-/// Returns whether a number encodes this digest by PSS. It is overwritten.
+/// Returns whether a number encodes this digest by PSS. Overwrites the number.
 pub(crate) fn is_pss(hash: Hash, digest: &[u8], salt: Salt, encoded: &mut [u8]) -> bool {
     let Some(masked) = encoded.len().checked_sub(hash.bytes() + 1) else {
         return false;
@@ -89,7 +89,7 @@ fn salted(hash: Hash, digest: &[u8], salt: &[u8]) -> crate::scheme::Digest {
     hash.digest(&[&[0; 8], digest, salt])
 }
 
-/// Adds the mask of a seed to bytes (MGF1, RFC 8017, B.2.1).
+/// XORs the mask of a seed into bytes (MGF1, RFC 8017, B.2.1).
 fn mask(hash: Hash, seed: &[u8], bytes: &mut [u8]) {
     for (counter, block) in (0_u32..).zip(bytes.chunks_mut(hash.bytes())) {
         let mask = hash.digest(&[seed, &counter.to_be_bytes()]);

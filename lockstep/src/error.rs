@@ -1,4 +1,4 @@
-//! Why an item has no result, and why a call has none.
+//! Reasons why an item or a call has no result.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use lockstep_ops::Failed;
 /// The verdict on one signature.
 pub type Verdict = Result<(), Reason>;
 
-/// Why one item of a call has no result, or why its signature is refused. The other items of the
-/// call have theirs.
+/// Reason why one item of a call has no result, or why its signature is refused. The other items
+/// of the call have their results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -101,7 +101,7 @@ impl From<Failed> for Reason {
     }
 }
 
-/// Why a call computed nothing.
+/// Reason why a call has no results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {

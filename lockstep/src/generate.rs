@@ -9,7 +9,7 @@ use crate::key::Algorithm;
 use crate::workers::{Effort, Workers};
 
 impl Workers {
-    /// Makes `count` key pairs of an algorithm: of all but RSA.
+    /// Makes `count` key pairs of any algorithm but RSA.
     pub fn generate_many(&self, algorithm: Algorithm, count: usize) -> Result<Pairs, Error> {
         let (secret, public) = algorithm.key_bytes().ok_or(Error::Unsupported)?;
         let kind = match algorithm {

@@ -15,7 +15,7 @@ enum Kind {
     Other(Algorithm),
 }
 
-/// The members of a key that count, where they lie in its text: no copy of a secret one is made.
+/// The members of a key that count, borrowed from its text, so that no secret text is copied.
 #[derive(Deserialize)]
 struct Members<'a> {
     kty: &'a str,
@@ -38,8 +38,8 @@ impl PublicKey {
         public_of(&parse(text)?)
     }
 
-    /// Reads a set of JSON Web Keys: the name of each key (`kid`), and the key or why it cannot be
-    /// read.
+    /// Reads a set of JSON Web Keys: the name of each key (`kid`), and the key or the reason why it
+    /// cannot be read.
     pub fn from_jwk_set(text: &str) -> Result<Vec<Named>, KeyError> {
         let set: Value = serde_json::from_str(text).map_err(|_| KeyError::Jwk)?;
         let keys = set.get("keys").and_then(Value::as_array);

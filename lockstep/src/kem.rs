@@ -30,7 +30,7 @@ pub struct ToDecapsulate<'a> {
 }
 
 impl Workers {
-    /// Makes a secret for each public key, and the ciphertext that tells it.
+    /// Makes a secret for each public key, and a ciphertext that carries the secret.
     pub fn encapsulate_many<'a>(
         &self,
         kem: Kem,

@@ -107,7 +107,7 @@ impl Algorithm {
 /// Length of a seed of ML-DSA.
 const SEED_BYTES: usize = 32;
 
-/// Why a key cannot be read.
+/// Reason why a key cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -151,9 +151,9 @@ impl From<Unsupported> for KeyError {
 
 /// A public key.
 ///
-/// Whether a point lies on its curve shows when the key is used: then the item's reason is
-/// [`MalformedKey`](crate::Reason::MalformedKey). A compressed point is computed when the key is
-/// read, so there an x that no point has is an error.
+/// A point is checked when the key is used: if it is not on its curve, the item's reason is
+/// [`MalformedKey`](crate::Reason::MalformedKey). A compressed point is expanded when the key is
+/// read: an x that no point has is an error of that call.
 ///
 /// Two keys are equal if they have the same algorithm and the same bytes. A compressed point is
 /// equal to the uncompressed one. Leading zeros of RSA numbers do not count.
@@ -245,9 +245,9 @@ impl PublicKey {
         }
     }
 
-    /// Makes the table of the key's multiples now, with which signatures are checked in less time:
-    /// for P-256, P-384 and Ed25519, of 52 to 116 KiB. A key of which many signatures are checked
-    /// gets its table by itself.
+    /// Makes the table of the key's multiples now, with which signatures are checked in less time.
+    /// Keys of P-256, P-384 and Ed25519 have tables, of 52 to 116 KiB. A key with many checked
+    /// signatures gets its table by itself.
     pub fn prepare(&self) {
         self.table.make(|| {
             let lanes = lanes();
@@ -260,8 +260,8 @@ impl PublicKey {
         });
     }
 
-    /// Returns the bytes that [`from_raw`](Self::from_raw) takes, of a point the uncompressed form;
-    /// `None` for RSA.
+    /// Returns the bytes that [`from_raw`](Self::from_raw) takes, with points uncompressed; `None`
+    /// for RSA.
     pub fn raw(&self) -> Option<&[u8]> {
         match &self.half {
             Public::Rsa(_) => None,
@@ -300,7 +300,8 @@ fn without_zeros(number: &[u8]) -> &[u8] {
     &number[zeros..]
 }
 
-/// Lanes for a single key. If the environment names none that there are, a call tells.
+/// Returns lanes for a single key. If `LOCKSTEP_LANES` is wrong, these are the portable ones;
+/// `Workers::try_new` reports the error.
 fn lanes() -> Lanes {
     Lanes::new(chosen().unwrap_or(Backend::PORTABLE), 1, 0)
 }

@@ -40,21 +40,22 @@
 //!
 //! # Verdicts
 //!
-//! A verdict is OpenSSL's for every input. Ed25519 has the equation without cofactor, encodings of
-//! ECDSA are strict DER or of fixed length, and r and s must lie between 1 and the order.
+//! Every input has the verdict that OpenSSL gives. Ed25519 has the equation without cofactor,
+//! encodings of ECDSA are strict DER or of fixed length, and r and s must lie between 1 and the
+//! order.
 //!
 //! # Secrets
 //!
-//! Operations with private keys run in constant time. RSA is blinded and each of its results is
-//! checked before it is returned, and so is each signature of ML-DSA; one in 64 passes of the
-//! others is checked. Keys and results with secrets are wiped when they are dropped.
+//! Operations with private keys run in constant time. RSA is blinded. Each result of RSA and each
+//! signature of ML-DSA is checked before it is returned; of the other operations, one in 64 passes
+//! is checked. Keys and results with secrets are wiped when they are dropped.
 //!
 //! # CPUs
 //!
-//! The library chooses the vector instructions at run time: AVX-512 IFMA, AVX2, or none. Beside
+//! The library chooses the vector instructions at run time: AVX-512 IFMA, AVX2, or none. With
 //! AVX2, scalar code checks signatures on P-256 and P-384, since it is faster. Set the variable
-//! `LOCKSTEP_LANES` to `avx512ifma`, `avx2` or `portable` to choose by hand. Beside it,
-//! `XDG_CACHE_HOME` or `HOME` is read where there are devices, of which the rates are kept there.
+//! `LOCKSTEP_LANES` to `avx512ifma`, `avx2` or `portable` to choose by hand. If there are devices,
+//! the library also reads `XDG_CACHE_HOME` or `HOME`, and keeps their rates there.
 #![forbid(unsafe_code)]
 
 mod agree;

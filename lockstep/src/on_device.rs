@@ -1,8 +1,8 @@
 //! Signatures that devices check.
 //!
-//! A device has its arithmetic alone: items are read and hashed here. Of the signatures that the
-//! device accepts, lanes check one in 64 again. They check all others, too, and give the reason:
-//! here if they are few, and by the threads of the call if they are many.
+//! A device only does arithmetic: items are read and hashed here. Of the signatures that the device
+//! accepts, lanes check one in 64 again. Lanes also check all signatures that the device refuses,
+//! and give the reason: here if these are few, and on the threads of the call if they are many.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use crate::scheme::{Kind, Scheme};
 use crate::verify::{Fixed, Key, ToVerify, full_length, is_padded, point_of};
 use crate::workers::{PIECE, Thread, Workers};
 
-/// Number of refused signatures among [`PIECE`] that are checked again without other threads.
+/// Maximum number of refused signatures among [`PIECE`] that are checked again without other
+/// threads.
 const FEW: usize = 8;
 
 impl Workers {
@@ -88,7 +89,7 @@ impl Thread<'_> {
     }
 }
 
-/// Checks signatures; returns whether each is right, and false for those that the device does not
+/// Checks signatures; returns whether each is right, and false for an item that the device does not
 /// compute. `None` if the device fails.
 fn verify(device: &Device, scheme: Scheme, items: &[ToVerify<'_>]) -> Option<Vec<bool>> {
     let answers = match scheme.kind {
@@ -147,7 +148,7 @@ fn verify(device: &Device, scheme: Scheme, items: &[ToVerify<'_>]) -> Option<Vec
     told(device, answers)
 }
 
-/// Puts the verdicts on the items that could be read among those that could not.
+/// Returns a verdict for each item. An item that could not be read has the verdict false.
 fn spread(is_read: impl Iterator<Item = bool>, verdicts: Vec<bool>) -> Vec<bool> {
     let mut verdicts = verdicts.into_iter();
     is_read
@@ -268,8 +269,8 @@ mod tests {
         PrivateKey::of_numbers(parts.each_ref().map(|part| &part[..])).expect("a key")
     }
 
-    /// Signs and checks by a scheme, or agrees on secrets, and asserts the results. Returns the
-    /// number of items.
+    /// Signs and checks by a scheme, and asserts the results. Returns the number of items of both
+    /// calls.
     fn sign_and_verify(workers: &Workers, scheme: Scheme, count: usize) -> usize {
         let mut random = Random(6);
         let key = match scheme.algorithm() {
@@ -284,7 +285,7 @@ mod tests {
             .iter()
             .map(|signature| signature.expect("one").to_vec())
             .collect();
-        // Every one of them is right, to the lanes; one in five is then changed.
+        // The lanes accept all signatures. One in five is then changed.
         let verify = |workers: &Workers, signatures: &[Vec<u8>]| {
             let items = rows(count, |number| {
                 ToVerify::new(&public, &messages[number], &signatures[number])
@@ -515,10 +516,10 @@ mod tests {
         while workers.devices()[0].rates.is_empty() {
             let before = workers.devices[0].items();
             agree(&workers, 600);
-            // At most half, and nothing of the rest.
+            // The device takes about half, in one piece, and nothing of the rest.
             assert!(workers.devices[0].items() - before <= 320);
         }
-        // Without a number of the user, that of the first calls is kept.
+        // Without a threshold of the user, the measured one applies.
         workers.0.device_threshold = None;
         let rates = workers.devices().remove(0).rates;
         let [rate] = &rates[..] else {
@@ -558,7 +559,7 @@ mod tests {
         let signed = workers
             .sign_many(Scheme::ED25519, &items)
             .expect("a column");
-        // All of some blocks, and one in each of others.
+        // All items of some blocks are wrong, and one in each of the other blocks.
         let is_wrong = |number: usize| (number / 64).is_multiple_of(3) || number % 64 == 9;
         let items = rows(1000, |number| {
             let message: &[u8] = if is_wrong(number) {

@@ -1,4 +1,4 @@
-//! How fast devices are, and from how many items on each pays.
+//! Rates of devices, and the numbers of items from which they pay.
 //!
 //! A device is measured in the first call that uses it for an operation. The figures are kept in a
 //! file of the user, one for each kind of device, version of its driver, version of this library,
@@ -15,7 +15,7 @@ use lockstep_opencl::{Description, Kind};
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-/// Number of items from which a device gets work that was not measured for the operation.
+/// Number of items from which a device gets work, before the operation is measured.
 const UNMEASURED: usize = 128;
 
 /// First line of a file.
@@ -24,7 +24,7 @@ const HEADER: &str = concat!("lockstep ", env!("CARGO_PKG_VERSION"), " rates 1")
 /// Length of the longest file that is read.
 const LONGEST_FILE: u64 = 1 << 16;
 
-/// How fast a device is.
+/// Rate of a device for one operation.
 #[derive(Clone, Debug)]
 pub struct DeviceRate {
     /// The operation, such as `rsa2048-sign`.
@@ -38,10 +38,10 @@ pub struct DeviceRate {
     pub pays_from: usize,
 }
 
-/// What was measured of an operation.
+/// Measurement of an operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Measured {
-    /// Shortest time of a piece on the device, however small.
+    /// Shortest time of any piece on the device.
     pub(crate) shortest: Duration,
     /// Items of the device in a second.
     pub(crate) device: f64,
@@ -112,7 +112,7 @@ impl Rates {
         locked(&self.all).iter().map(rate).collect()
     }
 
-    /// Keeps what was measured, if it is the first time.
+    /// Keeps a measurement, unless the operation already has one.
     pub(crate) fn keep(&self, kind: Kind, measured: Measured) {
         let (mut all, name) = (locked(&self.all), kind.to_string());
         if all.iter().any(|(own, _)| *own == name) {
@@ -120,13 +120,13 @@ impl Rates {
         }
         all.push((name, measured));
         if let Some(file) = &self.file {
-            // Without the file it is measured again.
+            // Without the file, the operation is measured again.
             let _ = store(file, &all);
         }
     }
 }
 
-/// Locks. Nothing panics while it changes what is locked.
+/// Locks a mutex, and ignores poison: nothing panics while it changes the data.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,8 +2,9 @@
 //! lanes are those of AVX2, the scalar code of the crate `graviola` (s2n-bignum's) is faster for
 //! keys without tables.
 //!
-//! It hashes messages itself and takes no digests. On P-256 a signature of a digest is checked as
-//! that of an empty message with another key; on P-384 lanes are as fast. It gets no secrets.
+//! That code hashes messages itself and takes no digests. On P-256 a signature of a digest is
+//! checked as a signature of an empty message with another key. On P-384 lanes check it, since they
+//! are as fast. The code gets no secrets.
 
 use std::borrow::Cow;
 
@@ -22,7 +23,7 @@ use crate::scheme::Hash;
 pub(crate) fn is_faster(backend: Backend) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        // graviola panics without them.
+        // graviola panics without these features.
         backend.is_avx2()
             && is_x86_feature_detected!("adx")
             && is_x86_feature_detected!("aes")
@@ -54,7 +55,7 @@ pub(crate) fn verify(
 }
 
 /// Returns whether a signature r ‖ s on P-256 of a digest z is good for a key Q. `None` if lanes
-/// have to tell, as they can for every input.
+/// have to check it, as they can for every input.
 ///
 /// Let e be the hash of the empty message, k = (z − e)/r and Q′ = Q + k·G. Then the same point
 /// decides about s as a signature of the empty message with the key Q′, and of z with Q:
@@ -103,7 +104,7 @@ fn sum(one: &[u8], other: &[u8]) -> Option<Sec1Point> {
     (!sum.is_identity()).then_some(sum)
 }
 
-/// Returns a point as graviola takes it; nothing for an x that no point has.
+/// Returns a point, uncompressed for graviola; no bytes for an x that no point has.
 fn uncompressed<'a>(lanes: &Lanes, curve: Curve, point: &'a [u8]) -> Cow<'a, [u8]> {
     match point {
         [2 | 3, ..] => Cow::Owned(lanes.ec_point(curve, point).unwrap_or_default()),

@@ -85,7 +85,7 @@ pub enum Salt {
     Any,
 }
 
-/// Algorithm of a scheme, with what it needs to know of a message.
+/// Algorithm of a scheme, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Ecdsa(Curve, Hash, Encoding),
@@ -168,7 +168,7 @@ impl Scheme {
         }
     }
 
-    /// Returns ECDSA with another hash than the usual one of the curve.
+    /// Returns ECDSA with this hash, which may differ from the usual one of the curve.
     pub const fn ecdsa(curve: Curve, hash: Hash) -> Scheme {
         Scheme::new(Kind::Ecdsa(curve, hash, Encoding::Fixed))
     }

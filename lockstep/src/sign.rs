@@ -17,7 +17,7 @@ use crate::rows::Rows;
 use crate::scheme::{Encoding, Hash, Kind, Salt, Scheme};
 use crate::workers::{Effort, Thread, Workers};
 
-/// Length of the longest modulus, in bytes.
+/// Maximum length of a salt in bytes: the length of the longest modulus.
 const LONGEST_SALT: usize = 512;
 
 /// A message to sign.
@@ -158,8 +158,8 @@ impl Thread<'_> {
         }
     }
 
-    /// Signs digests with ECDSA, by the thread's device if it has one and that has the curve.
-    /// `None` if the device fails.
+    /// Signs digests with ECDSA: on P-256 by the thread's device, if it has one. `None` if the
+    /// device fails.
     fn sign_ecdsa(
         &mut self,
         curve: Curve,
@@ -171,7 +171,7 @@ impl Thread<'_> {
         let signed = self
             .lanes
             .sign_p256_elsewhere(inputs, |nonced| device::sign_p256(device, nonced))?;
-        // One in each piece at least, as of the other results of devices.
+        // Lanes check one signature in each piece at least, as with other operations of devices.
         let again = device::again(&vec![true; signed.len()]);
         let publics = again.iter().map(|number| {
             let (key, digest) = inputs[*number];
@@ -192,7 +192,7 @@ impl Thread<'_> {
         Some(signed)
     }
 
-    /// Signs with RSA: PSS if there is a length of its salt.
+    /// Signs with RSA: by PSS if there is a `salt`, and otherwise by PKCS#1 v1.5.
     fn sign_rsa(
         &mut self,
         scheme: Scheme,
@@ -202,7 +202,7 @@ impl Thread<'_> {
         place: &mut Piece<'_>,
     ) {
         let salt = salt.map(|salt| match salt {
-            // No modulus has room for more, which each item is told.
+            // No modulus has room for a longer salt, so each item gets an error.
             Salt::Bytes(length) => length.min(LONGEST_SALT),
             Salt::Digest | Salt::Any => hash.bytes(),
         });

@@ -24,8 +24,8 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Room(());
 
 impl Room {
-    /// Reserves room for tables that keys get by themselves: for this number, or for as many as
-    /// there may still be.
+    /// Reserves room for this number of tables that keys get by themselves, or for fewer if
+    /// [`MOST_BYTES`] does not permit all.
     pub(crate) fn reserve(wanted: usize) -> Vec<Room> {
         let mut granted = 0;
         let _ = BYTES.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bytes| {

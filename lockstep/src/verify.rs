@@ -114,12 +114,12 @@ impl Workers {
             };
             for ((key, prepared), room) in keys.iter().zip(prepared).zip(rooms.iter_mut()) {
                 key.table.make(|| prepared.ok());
-                // The table counts itself.
+                // The table has added its own bytes to the count.
                 *room = None;
             }
         };
         let whole = &mut rooms[..];
-        // Without a watch it is not stopped: there is room for some hundred tables.
+        // No watch can stop this run, which makes some hundred tables at most.
         let _ = self
             .unwatched()
             .run(whole.len(), Effort::Short, None, whole, prepare);
@@ -127,7 +127,7 @@ impl Workers {
 }
 
 impl Scheme {
-    /// Refuses schemes that do not exist.
+    /// Refuses Ed25519 with digests, which does not exist.
     pub(crate) fn check(self) -> Result<(), Error> {
         match self.is_prehashed && self.kind == Kind::Ed25519 {
             true => Err(Error::Unsupported),
@@ -135,7 +135,7 @@ impl Scheme {
         }
     }
 
-    /// Returns the digest of a message, or the message if it is one.
+    /// Returns the digest of a message, or the message if the scheme is prehashed.
     pub(crate) fn digest<'a>(self, hash: Hash, message: &'a [u8]) -> Result<Hashed<'a>, Reason> {
         match self.is_prehashed {
             false => Ok(Hashed::Here(hash.digest(&[message]))),
@@ -144,7 +144,8 @@ impl Scheme {
         }
     }
 
-    /// Returns μ of a message of ML-DSA with an empty context, or the message if it is one.
+    /// Returns μ of a message of ML-DSA with an empty context, or the message if the scheme is
+    /// prehashed.
     pub(crate) fn mu(self, key: &MlDsaKey, message: &[u8]) -> Result<[u8; 64], Reason> {
         if self.is_prehashed {
             return message.try_into().map_err(|_| Reason::MalformedInput);
@@ -183,7 +184,7 @@ impl Thread<'_> {
     ) {
         match scheme.kind {
             Kind::Ecdsa(curve, hash, encoding) => {
-                // Keys with tables are left to the lanes, for which these are faster.
+                // For keys with tables, lanes are faster.
                 let is_scalar = scalar::is_faster(self.lanes.backend());
                 let read = |item: &_| {
                     let told = (is_scalar && !has_table(item))
@@ -275,7 +276,7 @@ impl Thread<'_> {
                 },
             };
             let key = key.map_err(|_| Reason::MalformedKey)?;
-            // Lanes hash the key while they expand it, so μ comes behind.
+            // Lanes hash the key while they expand it, so μ is computed afterwards.
             lanes.prepare_ml_dsa(&key)?;
             let mu = scheme.mu(&key, item.message)?;
             let signature = Bytes::from_slice(item.signature);
@@ -334,7 +335,8 @@ impl Thread<'_> {
                 }
                 _ => true,
             });
-            // Lanes tell a device that is wrong from keys that are: what is wrong comes first.
+            // A wrong result comes from a wrong device or a wrong key. Lanes find out which one, so
+            // items with wrong results come first.
             readable.sort_by_key(|(number, _)| !is_wrong[*number]);
         }
         for batch in readable.chunks(self.lanes.batch(shape)) {
@@ -356,8 +358,8 @@ impl Thread<'_> {
     }
 }
 
-/// Checks the items that `read` can read by `verify`, which returns their answers. The others have
-/// the verdict that it returns.
+/// Checks items by `verify`, which returns their answers. An item that `read` cannot read gets the
+/// verdict that `read` returns.
 fn verify_curve<'a>(
     items: &'a [ToVerify<'a>],
     place: &mut [Verdict],
@@ -415,7 +417,7 @@ fn verdict(answer: Result<bool, ops::Failed>) -> Verdict {
     }
 }
 
-/// An item of a curve that can be read.
+/// A readable item of a scheme on a curve.
 struct Readable<'a> {
     key: VerifyingKey<'a>,
     message: Hashed<'a>,
@@ -509,7 +511,7 @@ fn has_table(item: &ToVerify<'_>) -> bool {
     matches!(item.key, Key::Object(key) if key.table.get().is_some())
 }
 
-/// Checks an ECDSA signature without lanes. `None` if lanes have to tell.
+/// Checks an ECDSA signature without lanes. `None` if lanes have to check it.
 fn verify_scalar(
     lanes: &Lanes,
     scheme: Scheme,

@@ -18,10 +18,10 @@ use crate::rates::{Measured, locked};
 /// optimisation more besides.
 const STACK: usize = 2 << 20;
 
-/// Average number of passes of which one is checked, where not all results are.
+/// Average number of passes for each one that is checked, where not all results are checked.
 const CHECK_EVERY: u32 = 64;
 
-/// Number of items that share inversions and hash in lanes: pieces are multiples of it.
+/// Number of items that share inversions and hash in lanes. Pieces are multiples of this number.
 pub(crate) const PIECE: usize = 64;
 /// Maximum number of items that a thread takes at a time.
 const LONGEST_PIECE: usize = 512;
@@ -41,7 +41,7 @@ const MOST_THREADS: usize = 4096;
 pub(crate) enum Effort {
     /// Some microseconds in lanes.
     Short,
-    /// More: private operations of RSA, and what has no lanes here.
+    /// More: private operations of RSA, and new keys of ML-DSA, which have no lanes here.
     Long,
 }
 
@@ -79,14 +79,14 @@ pub struct Workers {
     lanes: Arc<Lanes>,
     threads: usize,
     pub(crate) devices: Vec<Arc<Device>>,
-    /// Number of items from which devices get work, in place of what was measured.
+    /// Number of items from which devices get work, in place of the measured number.
     pub(crate) device_threshold: Option<usize>,
     watch: Option<Arc<Watch>>,
 }
 
 impl Workers {
     /// Makes workers with the lanes that `LOCKSTEP_LANES` names, or else the fastest of this CPU,
-    /// and with as many threads as the process may use CPUs: by its affinity and its control group.
+    /// and with one thread for each CPU that affinity and control group let the process use.
     pub fn try_new() -> Result<Workers, Error> {
         Ok(Workers {
             lanes: Arc::new(Lanes::new(chosen()?, CHECK_EVERY, 0)),
@@ -121,9 +121,10 @@ impl Workers {
         Some(Workers { lanes, ..self })
     }
 
-    /// Returns these workers with a watch: the thread that makes a call tells it about twenty times
-    /// a second how many items are done. If it breaks, the call ends with [`Error::Stopped`] once
-    /// the threads are through with the items that they have begun.
+    /// Returns these workers with a watch: the thread that makes a call tells the watch about
+    /// twenty times a second how many items are done. If the watch returns [`ControlFlow::Break`],
+    /// the call ends with [`Error::Stopped`] once the threads are through with the items that they
+    /// have begun.
     #[must_use]
     pub fn watched(self, watch: impl Fn(usize) -> ControlFlow<()> + Send + Sync + 'static) -> Self {
         let watch: Arc<Watch> = Arc::new(watch);
@@ -153,8 +154,8 @@ impl Workers {
 
     /// Has threads work on the items `0..count`, piece after piece, and devices on larger pieces,
     /// if they have the operation `on` and it pays. `whole` is the place of all results; `work`
-    /// fills the place of a piece. Threads compute the items that a device gives back. A piece of
-    /// which the work panics keeps its place as it was.
+    /// fills the place of a piece. Threads compute the items that a device gives back. If the work
+    /// on a piece panics, its missing results stay as they were.
     pub(crate) fn run<P: Place>(
         &self,
         count: usize,
@@ -173,7 +174,7 @@ impl Workers {
             let mut own = new();
             while let Some((items, mut place)) = queue.take(length, device) {
                 let number = items.len();
-                // Before the time begins: this waits while another thread compiles.
+                // Read before the time begins, since this waits while another thread compiles.
                 let programs = device.map(|share| share.device.programs());
                 let start = Instant::now();
                 let attempt = || work(&mut own, items.clone(), &mut place);
@@ -225,7 +226,7 @@ impl Workers {
                 let thread = Builder::new().name("lockstep".to_owned()).stack_size(STACK);
                 thread.spawn_scoped(scope, move || serve(device)).is_ok()
             };
-            // Devices first: threads that find nothing wait for what they give back.
+            // Devices first: a thread without work waits for items that devices give back.
             let on_devices = shares.iter().flat_map(|share| [share; THREADS_OF_DEVICE]);
             let on_devices = on_devices.filter(|share| start(Some(*share))).count();
             let on_threads = (0..threads).take_while(|_| start(None)).count();
@@ -263,8 +264,8 @@ impl Workers {
         }
     }
 
-    /// Returns the number of items in a piece: some pieces for each thread, so that all end at
-    /// nearly the same time.
+    /// Returns the number of items in a piece: about four pieces for each thread, so that all
+    /// threads end at nearly the same time.
     fn piece(&self, count: usize, effort: Effort) -> usize {
         let (least, most) = match effort {
             Effort::Short => (PIECE, LONGEST_PIECE),
@@ -276,8 +277,8 @@ impl Workers {
 }
 
 impl Workers {
-    /// Returns these workers with devices of OpenCL, such as GPUs, in place of those that they
-    /// have: `opencl:0`, `opencl:1` and so on. They compute RSA, X25519, checks of Ed25519, and
+    /// Returns these workers with devices of OpenCL, such as GPUs, in place of any earlier devices:
+    /// `opencl:0`, `opencl:1` and so on. Devices compute RSA, X25519, checks of Ed25519, and
     /// ECDSA on P-256, beside the threads. The first call with an operation measures from how many
     /// items on a device pays.
     ///
@@ -377,7 +378,7 @@ fn split<P: Place>((items, place): Piece<P>, count: usize) -> (Piece<P>, Piece<P
     ((items.start..middle, own), (middle..items.end, behind))
 }
 
-/// Returns parts of a piece, which are in their order.
+/// Returns the parts of a piece that are `blocks`, which are in ascending order.
 fn parts<P: Place>(mut piece: Piece<P>, blocks: Vec<Range<usize>>) -> Vec<Piece<P>> {
     let (first, mut parts) = (piece.0.start, Vec::with_capacity(blocks.len()));
     for block in blocks {
@@ -393,9 +394,9 @@ fn parts<P: Place>(mut piece: Piece<P>, blocks: Vec<Range<usize>>) -> Vec<Piece<
 /// The part of a device in a call.
 struct Share<'a> {
     device: &'a Device,
-    /// Number of items that are left from which it pays.
+    /// Number of remaining items from which the device pays.
     pays_from: usize,
-    /// Number of items that it takes, at most.
+    /// Maximum number of items that the device takes at a time.
     most: usize,
     /// The shortest time of a piece, and the most items in a second.
     measured: Mutex<Option<(Duration, f64)>>,
@@ -425,7 +426,7 @@ struct Queue<P> {
 }
 
 struct State<P> {
-    /// The next piece is taken from the last one.
+    /// Items that nobody has taken. The next piece comes from the last element.
     rest: Vec<Piece<P>>,
     /// Pieces that devices have given back, for threads.
     back: Vec<Piece<P>>,

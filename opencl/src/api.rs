@@ -18,8 +18,8 @@ pub(crate) type Id = *mut c_void;
 /// Names of the loader.
 const LOADERS: [&str; 2] = ["libOpenCL.so.1", "libOpenCL.so"];
 
-/// Declares functions that return an error code, and functions that make something and write an
-/// error code behind their arguments.
+/// Declares functions that return an error code, and functions that make an object and write an
+/// error code to their last argument.
 macro_rules! functions {
     (
         calls { $($call:ident = $name:literal ($($argument:ident: $kind:ty),*);)* }
@@ -51,7 +51,7 @@ macro_rules! functions {
                 ///
                 /// # Safety
                 ///
-                /// What OpenCL demands of the arguments.
+                /// The arguments must satisfy OpenCL's rules for the function.
                 pub(crate) unsafe fn $call(&self, $($argument: $kind),*) -> Result<(), Error> {
                     self.planted($name)?;
                     // SAFETY: the caller keeps to OpenCL's rules.
@@ -62,11 +62,11 @@ macro_rules! functions {
                 }
             )*
             $(
-                /// Calls the function, and returns what it makes.
+                /// Calls the function, and returns the object that it makes.
                 ///
                 /// # Safety
                 ///
-                /// What OpenCL demands of the arguments.
+                /// The arguments must satisfy OpenCL's rules for the function.
                 pub(crate) unsafe fn $make(&self, $($part: $of),*) -> Result<Id, Error> {
                     self.planted($made)?;
                     let mut code = 0;
@@ -160,7 +160,7 @@ pub(crate) struct Api {
 /// The loader's functions, and the process that found them.
 static LOADED: OnceLock<(u32, Result<Functions, Error>)> = OnceLock::new();
 
-/// Returns whether this process has loaded OpenCL, and not one that it was forked from.
+/// Returns whether this process has loaded OpenCL; false in a forked child.
 pub fn is_loaded() -> bool {
     LOADED
         .get()

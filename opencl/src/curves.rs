@@ -48,9 +48,9 @@ pub struct P256ToSign<'a> {
 }
 
 impl Device {
-    /// Agrees on secrets by X25519: each of a secret key and a peer's public key. Returns the
-    /// secrets one behind the other, 32 bytes each. Of a point of low order the secret is zero,
-    /// which the caller refuses.
+    /// Agrees on secrets by X25519. An item is a secret key and a peer's public key. Returns the
+    /// secrets one behind the other, 32 bytes each. The secret of a point of low order is zero; the
+    /// caller refuses it.
     ///
     /// The kernel's steps do not depend on the secrets.
     pub fn x25519(&self, items: &[(&[u8; 32], &[u8; 32])]) -> Result<Zeroizing<Vec<u8>>, Error> {
@@ -124,7 +124,7 @@ impl Device {
         if count == 0 {
             return Ok(Zeroizing::default());
         }
-        // The table of the base point, and the words of an item's own table.
+        // The table of the base point, and the number of words of an item's own table.
         let (table, of_item) = match kernel.to_bytes() {
             b"ed25519_verify" => (Some((c"ed25519_base", 1, 16 * 4 * WORDS)), 16 * 4 * WORDS),
             b"p256_verify" => (Some((c"p256_base", 1, 16 * 3 * WORDS)), 16 * 3 * WORDS),
@@ -148,8 +148,8 @@ impl Device {
         Ok(results)
     }
 
-    /// Returns a table of constants, which a kernel of this name writes by this number of items
-    /// when it is first needed.
+    /// Returns a table of constants, of `words` words. When the table is first needed, this kernel
+    /// writes it by `items` items.
     fn table(
         &self,
         source: Source,

@@ -13,10 +13,11 @@ use crate::error::Error;
 use crate::kind::Kind;
 use crate::object::{Context, Kept, Program};
 
-/// Time that a device has for a piece of work, when no other piece ends.
+/// Maximum time of a piece of work. The time counts from the start of the work or from the last end
+/// of another piece, the later of both.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// What OpenCL says of a device.
+/// Properties of a device, as OpenCL reports them.
 #[derive(Clone, Debug)]
 pub struct Description {
     /// Name by which it is opened: `opencl:` and its number.
@@ -58,11 +59,11 @@ pub struct Device {
     failure: Mutex<Option<Error>>,
 }
 
-/// The state of a device that all have in common who opened it.
+/// The state of a device that all its [`Device`] values share.
 struct Shared {
     name: String,
     is_lost: AtomicBool,
-    /// When a piece of work ended last.
+    /// Time at which a piece of work ended last.
     last_end: Mutex<Instant>,
 }
 
@@ -84,7 +85,7 @@ impl Shared {
     }
 }
 
-/// Locks. Nothing panics while it changes what is locked.
+/// Locks a mutex, and ignores poison: nothing panics while it changes the data.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -120,7 +121,7 @@ impl Source {
 
 impl Device {
     /// Opens the device of this name: `opencl:0`, `opencl:1` and so on. A device that was given up
-    /// gets work again by those who open it now.
+    /// gets work again through the new [`Device`].
     pub fn open(name: &str) -> Result<Device, Error> {
         Device::open_by(Api::load()?, name)
     }
@@ -178,13 +179,13 @@ impl Device {
         self
     }
 
-    /// Returns what OpenCL says of the device.
+    /// Returns the properties of the device.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// Returns whether the device may get work: it did not fail to answer, and the process is the
-    /// one that opened it.
+    /// Returns whether the device may get work: it was not given up, and the process is the one
+    /// that opened it.
     pub fn is_usable(&self) -> bool {
         self.insist_on_use().is_ok()
     }
@@ -198,8 +199,8 @@ impl Device {
         }
     }
 
-    /// Gives the device up: nobody in this process uses it until it is opened again. One line of
-    /// the standard error says so.
+    /// Gives the device up: nobody in this process uses it until it is opened again. Writes one
+    /// line about that to the standard error.
     pub fn give_up(&self, why: &Error) {
         self.note(why.clone());
         if !self.shared.is_lost.swap(true, Ordering::Relaxed) {
@@ -210,16 +211,16 @@ impl Device {
         }
     }
 
-    /// Notes why the device had no results.
+    /// Notes the reason why the device had no results.
     pub fn note(&self, failure: Error) {
         let mut noted = locked(&self.failure);
-        // Work that comes after the end tells nothing about its cause.
+        // `GivenUp` tells nothing about the failure for which the device was given up.
         if noted.is_none() || failure != Error::GivenUp {
             *noted = Some(failure);
         }
     }
 
-    /// Returns what was noted last.
+    /// Returns the failure that was noted last.
     pub fn failure(&self) -> Option<Error> {
         locked(&self.failure).clone()
     }
@@ -249,7 +250,7 @@ impl Device {
             .description
             .largest_buffer
             .min(self.description.memory / 8);
-        // An array without any RSA key has operations of no length.
+        // A modulus of no bits has items of no bytes.
         let fitting = largest / kind.bytes_of_item().max(1);
         let fitting = usize::try_from(fitting).unwrap_or(usize::MAX);
         (of_unit * self.description.units as usize)
@@ -362,7 +363,7 @@ fn list(api: &Api) -> Result<Vec<(Id, Description)>, Error> {
     }
 }
 
-/// Lists the devices of a platform behind others.
+/// Appends the devices of a platform to a list.
 fn list_platform(
     api: &Api,
     platform: Id,

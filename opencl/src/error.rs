@@ -1,8 +1,8 @@
-//! Why a device cannot be used, or has no results.
+//! Reasons why a device cannot be used, or has no results.
 
 use std::fmt;
 
-/// Why a device cannot be used, or has no results. Its text is one line.
+/// Reason why a device cannot be used, or has no results. Its text is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -63,7 +63,7 @@ impl fmt::Display for Error {
             Error::TooLittleMemory { needed, there } => {
                 write!(
                     f,
-                    "the device has too little memory: {needed} bytes of {there}"
+                    "the device has too little memory: {needed} bytes needed, {there} allowed"
                 )
             }
             Error::Compiler(log) => write!(f, "the device's compiler fails: {log}"),

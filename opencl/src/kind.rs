@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the number of bytes on the device that an item has, at most.
+    /// Returns the maximum number of bytes of an item on the device.
     pub(crate) fn bytes_of_item(self) -> u64 {
         match self {
             Kind::RsaPublic(bits) => bits as u64,

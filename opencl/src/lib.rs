@@ -1,7 +1,7 @@
 //! Public-key operations on whole arrays, computed by a device of OpenCL: a GPU, or a CPU by PoCL.
 //!
 //! A [`Device`] takes an array of numbers in one call, and returns as many. It knows no keys, no
-//! padding and no verdicts; it draws no randomness. Its caller checks what it returns.
+//! padding and no verdicts; it draws no randomness. Its caller checks the results.
 //!
 //! The loader of OpenCL is found when the first device is asked for. Without one, and for every
 //! other reason why a device cannot be used, there is an [`Error`] of one line.

@@ -130,7 +130,7 @@ impl Context {
 pub(crate) struct Program(Object);
 
 impl Program {
-    /// Returns one of its kernels. `name` ends with a zero.
+    /// Returns the kernel of this name.
     pub(crate) fn kernel(&self, name: &std::ffi::CStr) -> Result<Kernel, Error> {
         let api = &self.0.api;
         // SAFETY: the program is built, and the name ends with a zero.
@@ -275,7 +275,7 @@ impl Queue {
 
     /// Sends all commands to the device.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        // SAFETY: the queue is one.
+        // SAFETY: the handle is that of a queue, which is not released yet.
         unsafe { self.0.api.flush(self.0.id) }
     }
 }
@@ -287,7 +287,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Takes a buffer, with the queue of that work.
+    /// Takes a buffer, with the queue of the work that filled it.
     pub(crate) fn new(buffer: Buffer, queue: Queue) -> Kept {
         Kept { buffer, queue }
     }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
-/// Number of no call.
+/// Number that no call has.
 const NEVER: usize = usize::MAX;
 
 /// The failures that are planted in one device.
@@ -41,8 +41,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Plants a failure in the call of this number from now on; for good if all later calls fail,
-    /// too.
+    /// Plants a failure in the call of this number, counted from now. With `for_good`, all later
+    /// calls fail, too.
     pub fn fail(&self, number: usize, for_good: bool) {
         self.for_good.store(for_good, Ordering::SeqCst);
         self.calls.store(0, Ordering::SeqCst);

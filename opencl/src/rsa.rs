@@ -13,7 +13,7 @@ use crate::words::{from_big_endian, to_big_endian, zeros};
 /// A public key: big-endian numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct PublicParts<'a> {
-    /// An odd modulus, as long as all of a call.
+    /// An odd modulus. All moduli of a call have one length.
     pub modulus: &'a [u8],
     /// An odd exponent, from 3.
     pub exponent: u32,
@@ -24,7 +24,7 @@ pub struct PublicParts<'a> {
 pub struct PrivateParts<'a> {
     /// The first prime, half as long as the modulus.
     pub p: &'a [u8],
-    /// The second prime, as long.
+    /// The second prime, as long as the first.
     pub q: &'a [u8],
     /// d mod p − 1.
     pub dp: &'a [u8],
@@ -155,7 +155,7 @@ impl Device {
     }
 }
 
-/// Returns the number of words of a modulus, if devices have it.
+/// Returns the number of words of a modulus, or an error for a size that devices do not have.
 fn limbs(bits: usize) -> Result<usize, Error> {
     match bits {
         1024 | 2048 | 3072 | 4096 => Ok(bits / 32),
@@ -163,7 +163,7 @@ fn limbs(bits: usize) -> Result<usize, Error> {
     }
 }
 
-/// Writes an odd number that has all bits of its words.
+/// Writes a number, which must be odd and have the highest bit of `words`.
 fn modulus(words: &mut [u32], bytes: &[u8]) -> Result<(), Error> {
     from_big_endian(words, bytes).ok_or(Error::Input)?;
     let (lowest, highest) = (words[0], words[words.len() - 1]);
@@ -173,7 +173,7 @@ fn modulus(words: &mut [u32], bytes: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Reads the numbers of the keys of items, and their inputs.
+/// Returns the place of the key of each item, and the inputs, as words.
 fn read(
     limbs: usize,
     keys: usize,

@@ -62,7 +62,7 @@ pub(crate) struct Run<'a> {
     parts: Option<Parts>,
 }
 
-/// What a device uses until the work ends.
+/// Objects and memory that a device uses until the work ends.
 struct Parts {
     queue: Queue,
     kernels: Vec<Kernel>,
@@ -143,8 +143,8 @@ impl<'a> Run<'a> {
         parts.queue.copy(from, to, place * from.bytes())
     }
 
-    /// Has a kernel of a program run, with this number of items and a few more, which it leaves
-    /// out.
+    /// Has a kernel of a program run, with this number of items, rounded up to a multiple of 64.
+    /// The kernel leaves out the additional items.
     pub(crate) fn kernel(
         &mut self,
         (source, limbs): (Source, usize),
@@ -210,8 +210,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Wipes all buffers, and waits for the end of the work. Where that fails it is tried again. If
-    /// that fails, too, the device is given up, and what it may still use is leaked.
+    /// Wipes all buffers, and waits for the end of the work. After a failure other than a timeout,
+    /// tries once more. If that fails, too, or after a timeout, gives the device up, and leaks the
+    /// memory that the device may still use.
     fn end(&mut self) -> Result<Parts, Error> {
         let parts = self.parts.take().ok_or(Error::Input)?;
         let error = match parts.end(self.device).and_then(|()| parts.are_complete()) {
@@ -236,7 +237,7 @@ impl<'a> Run<'a> {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        // It ends here only if it failed, which was told.
+        // The work ends here only after a failure, which the caller already has.
         let _ = self.end();
     }
 }
@@ -244,7 +245,7 @@ impl Drop for Run<'_> {
 impl Parts {
     /// Wipes all buffers, and waits until they are wiped.
     fn end(&self, device: &Device) -> Result<(), Error> {
-        // A buffer that cannot be wiped keeps no other from it.
+        // All other buffers are wiped even if one cannot be.
         let own = self.rooms.iter().filter_map(Room::own);
         let wiped: Vec<_> = own.map(|buffer| self.queue.wipe(buffer)).collect();
         let wiped: Vec<Event> = wiped.into_iter().collect::<Result<_, _>>()?;
@@ -256,7 +257,7 @@ impl Parts {
         are_complete(&wiped)
     }
 
-    /// Insists that all kernels have run, and that all is read. The queue keeps its order.
+    /// Checks that all kernels have run, and that all is read. The queue keeps its order.
     fn are_complete(&self) -> Result<(), Error> {
         are_complete(&self.events)
     }
@@ -271,9 +272,9 @@ fn are_complete(events: &[Event]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for the end of a command: without a pause at first, then with longer and longer ones. The
-/// limit counts from the last end of any piece on the device, behind which this one may wait, but
-/// for no longer than [`MOST_PIECES`] of them may take.
+/// Waits for the end of a command, with pauses that grow from 1 µs to 1 ms. The limit counts from
+/// the last end of any piece on the device, behind which this one may wait, but for no longer than
+/// [`MOST_PIECES`] of them may take.
 fn wait(event: &Event, device: &Device) -> Result<(), Error> {
     const LONGEST_PAUSE: Duration = Duration::from_millis(1);
     let (start, mut pause) = (Instant::now(), Duration::from_micros(1));

@@ -18,7 +18,7 @@ impl Bytes {
         Bytes(SmallVec::from_slice(bytes))
     }
 
-    /// Takes a copy, as above; `None` without memory for it.
+    /// Takes a copy, as [`from_slice`](Self::from_slice) does; `None` without memory for it.
     pub fn try_from_slice(bytes: &[u8]) -> Option<Bytes> {
         let mut copy = SmallVec::new();
         copy.try_reserve_exact(bytes.len()).ok()?;

@@ -30,9 +30,11 @@ pub struct RsaBlinded<'a> {
 pub enum RsaElsewhere {
     /// It passed the check.
     Right(Response),
-    /// It failed the check, by a fault or since the key is inconsistent. Lanes tell which.
+    /// It failed the check, by a fault or since the key is inconsistent. [`Lanes::execute`] with
+    /// the request tells which.
     Wrong,
-    /// There is none, since the input could not be blinded. Lanes tell why.
+    /// There is none, since the input could not be blinded. [`Lanes::execute`] with the request
+    /// tells why.
     NotBlinded,
 }
 
@@ -81,8 +83,10 @@ struct OfKey<'a> {
 
 impl Lanes {
     /// Has RSA private operations of one size computed elsewhere. `compute` gets the inputs that
-    /// can be blinded, and returns c^d mod n for each, one behind the other, as long as the modulus
-    /// each; `None` if it fails, which this function then returns, too.
+    /// can be blinded, and returns c^d mod n for each, concatenated, each as long as the modulus.
+    ///
+    /// Returns `None` if `compute` returns `None` or another length, if there is no memory, or if a
+    /// request is not RSA's.
     pub fn rsa_elsewhere(
         &self,
         memory: &mut Memory,
@@ -178,8 +182,8 @@ impl Lanes {
     }
 
     /// Has digests signed elsewhere by ECDSA on P-256, with hedged nonces. `compute` returns r ‖ s
-    /// for each input, one behind the other, and zeros for a key or a nonce out of range, which
-    /// lanes try then; `None` if it fails, which this function then returns, too.
+    /// for each input, concatenated, and zeros for a key or a nonce out of range: lanes sign these
+    /// digests then. Returns `None` if `compute` returns `None` or another length.
     ///
     /// Lanes check a sample of the signatures. If one is wrong, they check all, and the wrong ones
     /// are [`Failed::CheckFailed`]. A key of another curve is a [`Failed::BadScalar`].

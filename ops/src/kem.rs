@@ -102,7 +102,7 @@ impl Kem {
         })
     }
 
-    /// Splits the bytes of a part, which have its length, to write into them.
+    /// Splits the bytes of a part, to write into them. They must have the length of the part.
     pub(crate) fn split_mut(self, part: Part, bytes: &mut [u8]) -> (&mut [u8], &mut [u8]) {
         let (ml_kem, curve) = self.lengths(part);
         match self.curve() {
@@ -114,7 +114,7 @@ impl Kem {
         }
     }
 
-    /// Returns both in the order of the mechanism.
+    /// Returns both parts in the order of the mechanism.
     pub(crate) fn ordered<'a>(self, ml_kem: &'a [u8], curve: &'a [u8]) -> [&'a [u8]; 2] {
         match self.curve() {
             Some(KeyKind::Nist(_)) => [curve, ml_kem],
@@ -240,7 +240,7 @@ impl KemKey {
         received().unwrap_or(false)
     }
 
-    /// Returns whether this is the private key. The time depends on nothing else.
+    /// Returns whether this is the private key. The time depends on the lengths alone.
     pub fn has_private(&self, other: &[u8]) -> bool {
         are_equal(self.private(), other)
     }
@@ -256,8 +256,8 @@ impl KemKey {
     }
 }
 
-/// Computes the public key of a scalar on a mechanism's curve, which has no bytes where there is no
-/// curve. Fails for a scalar of a NIST curve that is not in 1..n.
+/// Computes the public key of a scalar on a mechanism's curve; without a curve it has no bytes.
+/// Fails for a scalar of a NIST curve that is not in 1..n.
 fn share_of(kem: Kem, scalar: &[u8]) -> Result<Bytes, Malformed> {
     match kem.curve() {
         None | Some(KeyKind::Kem(_)) => Ok(Bytes::default()),

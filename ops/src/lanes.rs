@@ -23,7 +23,7 @@ use sample::Sample;
 /// without optimisation.
 pub const ROOM_BYTES: usize = 448 * 1024;
 
-/// Maximum number of requests of a curve in one batch, all of which share an inversion.
+/// Maximum number of requests in a batch, except of RSA. On curves these share an inversion.
 const CURVE_BATCH: usize = 64;
 
 /// The lanes of this machine's CPUs.
@@ -31,7 +31,7 @@ pub struct Lanes {
     pub(crate) backend: Backend,
     /// Lanes of another kind, which compute a sample of key encapsulation again.
     pub(crate) second: Backend,
-    /// Chooses the passes of ECDSA or Ed25519 signatures that are checked.
+    /// Chooses the passes of signatures on curves, and of key encapsulation, that are checked.
     sample: Sample,
     pub(crate) home: Home,
     pub(crate) pool: Pool,
@@ -39,8 +39,8 @@ pub struct Lanes {
 
 impl Lanes {
     /// Makes lanes that check one in `check_every` passes of signatures on curves and of key
-    /// encapsulation, on average, and make `key_pool` key pairs of a kind at a time, to keep the
-    /// rest. With zero no pair is made in advance.
+    /// encapsulation, on average. They make `key_pool` key pairs of a kind at a time, and keep all
+    /// but the caller's for later callers. With zero no pair is made in advance.
     pub fn new(backend: Backend, check_every: u32, key_pool: usize) -> Lanes {
         Lanes {
             backend,
@@ -95,9 +95,9 @@ impl Lanes {
         self.pool.take(kind, self.home.here())
     }
 
-    /// Checks a sample of signatures, by passes, and all of them once one is found wrong. `check`
-    /// returns for each signature of a range whether it is good. Returns for every signature
-    /// whether it may leave.
+    /// Checks a sample of results, by passes, and all of them once one is found wrong. `check`
+    /// returns for each result of a range whether it is good. Returns for every result whether it
+    /// may leave.
     pub(crate) fn sample(
         &self,
         count: usize,
@@ -113,7 +113,7 @@ impl Lanes {
     }
 }
 
-/// Returns the fastest lanes of another kind than these.
+/// Returns the fastest lanes of another kind than these; for portable lanes, portable lanes too.
 fn second(backend: Backend) -> Backend {
     let slower = Backend::from_name("avx2").filter(|&avx2| backend != avx2);
     slower
@@ -125,14 +125,15 @@ fn second(backend: Backend) -> Backend {
 #[derive(Default)]
 pub struct Memory {
     rsa: Option<Scratch>,
-    /// Indexed by the parameter set.
+    /// Indexed by the parameter set of ML-KEM.
     ml_kem: [Option<mlkem::Scratch>; ParameterSet::ALL.len()],
-    /// Indexed in the same way.
+    /// Indexed by the parameter set of ML-DSA.
     ml_dsa: [Option<mldsa::Scratch>; MlDsa::ALL.len()],
 }
 
 impl Memory {
-    /// Returns the memory of RSA; `None` where it cannot be allocated, here and below.
+    /// Returns the memory of RSA. This and the next two methods return `None` where it cannot be
+    /// allocated.
     pub(crate) fn rsa(&mut self) -> Option<&mut Scratch> {
         if self.rsa.is_none() {
             self.rsa = Scratch::try_new();

@@ -72,7 +72,7 @@ pub enum Request {
     Ed25519Sign(Ed25519SignInput),
     /// Checks an Ed25519 signature: [`Response::Verified`].
     Ed25519Verify(Ed25519VerifyInput),
-    /// Makes a secret and the ciphertext that tells it: [`Response::Encapsulated`].
+    /// Makes a secret and the ciphertext from which the peer finds it: [`Response::Encapsulated`].
     Encapsulate(EncapsulateInput),
     /// Finds the secret of a ciphertext: [`Response::Secret`].
     Decapsulate(DecapsulateInput),
@@ -130,7 +130,7 @@ trait Jobs<'a>: Iterator<Item = (&'a GuardedRequest, &'a mut Option<Answer>)> {}
 
 impl<'a, T> Jobs<'a> for T where T: Iterator<Item = (&'a GuardedRequest, &'a mut Option<Answer>)> {}
 
-/// Computes the requests of one kind in a batch that can be read, if there are any.
+/// Computes the readable requests of one kind in a batch, if there are any.
 macro_rules! compute {
     ($jobs:ident, $kind:ident($input:pat) => $read:expr, |$group:ident| $compute:block) => {
         let group = Group::gather($jobs, |asked: &GuardedRequest| match &asked.request {

@@ -24,11 +24,11 @@ use crate::sec1;
 /// as long. A check then takes less than half the time, so a table pays from some twenty signatures
 /// on.
 ///
-/// All of it is public.
+/// The whole table is public.
 #[derive(Clone)]
 pub struct PreparedKey(Table);
 
-/// The table of a key, boxed: keys of all kinds are as long.
+/// The table of a key, boxed, so that prepared keys of all kinds have the same size.
 #[derive(Clone)]
 enum Table {
     P256(Box<p256::PreparedKey>),

@@ -1,4 +1,4 @@
-//! The check of a result of RSA that was computed elsewhere, without which it does not leave.
+//! The check of an RSA result that was computed elsewhere. Only a checked result leaves.
 
 use lockstep_kernels::rsa::{JobError, Scratch, Signature, Verified, verified};
 

@@ -4,11 +4,11 @@
 //! it. From then on a counter is an atomic in memory: to count takes no system call and no
 //! descriptor, so neither a change of user or root directory nor a filter of system calls affects
 //! it. A forked child inherits the mapping. Other programs read the file and never map it. The rest
-//! of the file is [allocated](Mapped::allocate) when it is needed: most programs have one process,
-//! and a page takes longer to allocate than a counter to count for a year.
+//! of the file is [allocated](Mapped::allocate) when it is needed: most programs have one process
+//! and never need the rest, and allocating a page takes much longer than counting.
 //!
 //! A mapped file has one danger: an access to a part that the file system cannot provide ends the
-//! process with SIGBUS. Four rules stand against it.
+//! process with SIGBUS. Four rules prevent that.
 //!
 //! - The size of the file is compared with `RLIMIT_FSIZE` before the file is made. Beyond the limit
 //!   the kernel would end the process with SIGXFSZ.
@@ -16,7 +16,7 @@
 //! - Only file systems on which an allocated block can always be written are used
 //!   ([`is_reliable`]).
 //! - Nobody truncates the file. Its mode is 0600, so only its user and root could. Our own code
-//!   only ever unlinks it. Seals that forbid it exist for files without a name only.
+//!   only ever unlinks it. Seals against truncation exist for files without a name only.
 //!
 //! The mapping is never undone, so a reference to a counter is valid until the process ends. A
 //! process maps one such file in its life; tests map a few.
@@ -85,9 +85,10 @@ impl From<Errno> for Refused {
 
 impl Mapped {
     /// Has the kernel allocate the first `words` words, of which `allocated` are allocated already.
-    /// Returns false if it cannot; then they must not be used.
+    /// Returns false if the kernel cannot; then the words from `allocated` on must not be used.
     ///
-    /// It takes one system call and no lock, so it may run in a handler of `pthread_atfork`.
+    /// This makes one system call and takes no lock, so it may run in a handler of
+    /// `pthread_atfork`.
     pub fn allocate(&self, allocated: usize, words: usize) -> bool {
         let page = rustix::param::page_size() / 8;
         let Some(part) = self.words.get(allocated / page * page..words) else {
@@ -103,8 +104,9 @@ impl Mapped {
 }
 
 /// Makes the file `name` in `directory`, readable and writable by its user only, and maps `words`
-/// words of it, of which the first `at_first` are allocated, or all of them where a part cannot be.
-/// There must be no such file. After an error there is none either.
+/// words of it. The first `at_first` words are allocated, or all words if the system cannot
+/// allocate a part now and the rest later. Fails if there is such a file already. After an error,
+/// this leaves no file that it has made.
 pub fn create(
     directory: BorrowedFd<'_>,
     name: &Path,
@@ -123,9 +125,8 @@ pub fn create(
     })
 }
 
-/// Returns the size of the longest file that this process may write, which is the greatest number
-/// if there is no limit. rustix has this call too, but assumes that it cannot fail, and a filter
-/// can deny it.
+/// Returns the size of the longest file that this process may write; `u64::MAX` if there is no
+/// limit. rustix has this call too, but assumes that it cannot fail, and a filter can deny it.
 fn file_size_limit() -> Result<u64, Refused> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -147,8 +148,8 @@ fn fill(file: &OwnedFd, words: usize, at_first: usize) -> Result<Mapped, Refused
         return Err(Refused::FileSystem);
     }
     allocate(file, at_first as u64 * 8)?;
-    // A filter of system calls may deny the call. Then all words are allocated, which makes the
-    // file as long.
+    // A filter of system calls may deny `ftruncate`. Then all words are allocated, which makes the
+    // file long enough.
     let is_long = rustix::fs::ftruncate(file, words as u64 * 8).is_ok();
     if !is_long {
         allocate(file, words as u64 * 8)?;
@@ -172,7 +173,7 @@ fn fill(file: &OwnedFd, words: usize, at_first: usize) -> Result<Mapped, Refused
 ///
 /// False for file systems that write a changed block to another place, which a full disk may not
 /// have (Btrfs, ZFS), and for file systems of a network or of another process. With overlayfs the
-/// upper layer decides. It cannot be seen, and is ext4 or XFS almost everywhere.
+/// upper layer decides. This process cannot see that layer, which is ext4 or XFS almost everywhere.
 fn is_reliable(kind: u64) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const EXT: u64 = 0xEF53;

@@ -3,9 +3,10 @@
 //!
 //! A [context] behaves as OpenSSL's own, call by call: it keeps the state of its IV, takes a
 //! message in any pieces, makes random IVs and the IVs of TLS 1.2, and leaves the same errors. Only
-//! the arithmetic differs, and it leaves all vector registers empty. Random bytes come from
-//! OpenSSL's implementation ([`iv`]), which knows the application's generator. The names of the
-//! algorithms, their constants and the lists of their parameters are OpenSSL's own.
+//! the arithmetic differs. The functions that set or copy a key, transform bytes or end a message
+//! clear all vector registers. Random bytes come from OpenSSL's implementation ([`iv`]), which
+//! knows the application's generator. The names of the algorithms, their constants and the lists
+//! of their parameters are OpenSSL's own.
 
 mod context;
 mod iv;
@@ -32,7 +33,7 @@ use crate::stock::families::{Aes128Gcm, Aes192Gcm, Aes256Gcm, Named};
 
 use context::Context;
 
-/// One of the algorithms.
+/// AES-GCM with one length of key.
 pub trait AesGcm: Named {
     const KEY_BYTES: usize;
 }
@@ -61,8 +62,8 @@ pub fn lanes() -> Option<Lanes> {
     *LANES.get_or_init(|| Box::new(choose()))
 }
 
-/// Returns all functions that OpenSSL's table may have, with the module's contexts. The functions
-/// without a context are from that table.
+/// Returns a table of all functions of the algorithm. Functions with a context are the module's;
+/// the others are copied from `stock`, OpenSSL's table.
 pub fn wrappers<A: AesGcm>(stock: &[Dispatch]) -> Vec<Dispatch> {
     let own = [
         Newctx::entry(newctx::<A>),

@@ -3,15 +3,15 @@
 //! libcrypto makes the methods of all providers for an operation when a program first asks for one
 //! of them. A server that forks for each connection, as PostgreSQL does, never asks in its parent
 //! for a signature or a key exchange, so each child would make them all. But the parent makes a
-//! context of TLS, and then libssl asks for our groups. There the module asks libcrypto for the
-//! methods that a handshake will need, once for each library context. Other programs pay for it
-//! some moments earlier than they would have.
+//! context of TLS, and then libssl asks for our groups. At that moment the module asks libcrypto
+//! for the methods that a handshake will need, once for each library context. In other programs
+//! the look-ups happen only a little earlier than otherwise.
 
 use crate::ffi::{self, Group, LibCtx, ProvCtx, Text};
 use crate::host::instance;
 
-/// Makes the look-ups of a handshake when an application first asks for groups of TLS. The context
-/// is that of the asked instance.
+/// Makes the look-ups of a handshake when an application first asks for groups of TLS. `provctx` is
+/// the context of the instance that was asked.
 pub fn look_up(provctx: ProvCtx) {
     if Group::Fetches.lacks().is_none()
         && let Some(library) = instance::library_once(provctx)

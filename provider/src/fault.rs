@@ -38,11 +38,10 @@ pub fn planted(defect: &str) -> bool {
     is_planted(defect)
 }
 
-/// Threads that come here at the same time race, if the defect `data-race` is planted.
+/// Causes a data race of threads that call this at the same time, if `data-race` is planted.
 pub fn race() {
     struct Word(UnsafeCell<u64>);
-    // SAFETY: on purpose nothing makes it safe. Only the rig plants this defect, and it must find
-    // it.
+    // SAFETY: deliberately unsound. Only the rig plants this defect, and must find the race.
     unsafe impl Sync for Word {}
     static WORD: Word = Word(UnsafeCell::new(0));
     if planted("data-race") {

@@ -2,8 +2,8 @@
 //!
 //! OpenSSL has these from 3.5 on. Earlier versions have no functions that the module's could wrap,
 //! so the [keys] and the [operation] are the module's own with every OpenSSL. The formats are
-//! OpenSSL's. If the lanes decline an operation, they are asked once more, without a pause. A
-//! failure then leaves a reason in the queue of errors.
+//! OpenSSL's. If the engine declines an operation, the calling thread computes on the lanes itself,
+//! without a pause. If this fails too, the queue of errors gets the reason.
 
 mod keys;
 mod mechanism;

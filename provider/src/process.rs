@@ -66,7 +66,7 @@ fn publish(config: &mut Config) {
     }
     let Some(page) = config.publish() else { return };
     if let Err(other) = PAGE.set(Box::new(page)) {
-        // Another thread was first; this one was never shared.
+        // Another thread was first; this page was never shared.
         other.withdraw();
     }
 }
@@ -109,7 +109,7 @@ fn install_handlers(in_child: extern "C" fn()) -> bool {
 }
 
 /// Returns whether the program runs with more rights than its user. Then the settings in the
-/// environment do not count.
+/// environment do not count, except `OPENSSL_ia32cap`.
 fn privileged() -> bool {
     getauxval(libc::AT_SECURE) != 0
 }
@@ -122,7 +122,7 @@ pub fn detach() {
     drop(ENGINE.leave());
 }
 
-/// The engine of this process.
+/// Returns the engine of this process. The first call makes it.
 pub fn engine() -> &'static Engine {
     let make = || {
         Engine::with_start(
@@ -220,8 +220,8 @@ pub fn enciphers() -> bool {
     CONFIG.get().is_none_or(|config| config.aes_gcm)
 }
 
-/// Returns the setting of the place where ordinary keys are used, and the key daemon's socket if
-/// the settings name one.
+/// Returns the setting `keys`, the place where ordinary keys are used, and the key daemon's socket
+/// if the settings name one.
 pub fn keys() -> (Keys, Option<&'static Path>) {
     match CONFIG.get() {
         Some(config) => (config.keys, config.keyd_socket.as_deref()),

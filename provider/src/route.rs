@@ -7,10 +7,10 @@
 //! 1. While memory is scarce, no request begins ([`admit`]). A request checks memory again only in
 //!    [`serve_in_any_case`], and after it waited for the key daemon's answer in vain.
 //! 2. The first requests of a process go to OpenSSL, as long as there is no engine. A server soon
-//!    saves the cost of an engine, of memory for keys and of the tables of a curve. A process that
-//!    signs once never does: a child that PostgreSQL forks for one connection, `curl`, `sshd`. So
-//!    the first requests of each shape are left to OpenSSL, and so is the first one with each RSA
-//!    key, which would have to be prepared. Their number was measured
+//!    recovers the cost of an engine, of memory for keys and of the tables of a curve. A process
+//!    that signs once never does: a child that PostgreSQL forks for one connection, `curl`, `sshd`.
+//!    So the first requests of each shape are left to OpenSSL, and so is the first one with each
+//!    RSA key, which would have to be prepared. Their number was measured
 //!    ([`Config::leaves_first`](lockstep_engine::Config::leaves_first)).
 //! 3. An async job may pause, any other caller is a thread that blocks. The engine decides about
 //!    both (`engine/src/serve.rs`).
@@ -187,7 +187,7 @@ impl Requests {
         self.next_of(process::generation())
     }
 
-    /// The same in the process of this generation.
+    /// Does the same for the process with this number of forks.
     fn next_of(&self, forks: u32) -> u32 {
         let next = |word: u64| match (word >> 32) as u32 == forks {
             true => (word as u32).saturating_add(1),

@@ -1,9 +1,9 @@
 //! Key derivation of TLS 1.3, which a handshake does some twenty times.
 //!
 //! OpenSSL fetches a digest and sets up contexts for each derivation, which takes longer than the
-//! hashing. Here a derivation is computed without that if all its parameters come at once, as
-//! libssl gives them. The context notes its parameters, as OpenSSL's does. Every other call is left
-//! to OpenSSL's own function, with a context of OpenSSL's that receives those parameters first: an
+//! hashing. The module omits these steps if a derivation gets all its parameters at once, as libssl
+//! gives them. The context notes its parameters, as OpenSSL's does. Every other call is left to
+//! OpenSSL's own function, with a context of OpenSSL's that first receives the noted parameters: an
 //! unusual call gets OpenSSL's result, or its error.
 
 mod hkdf;

@@ -51,7 +51,7 @@ unsafe impl Send for Span {}
 unsafe impl Sync for Span {}
 
 impl Span {
-    /// Returns the bytes at a distance from the first ones.
+    /// Returns `length` bytes at a distance from `start`.
     ///
     /// # Safety
     ///
@@ -85,8 +85,8 @@ impl Column {
         if is_list || object.is_instance_of::<PyTuple>() {
             return of_list(name, object);
         }
-        // NumPy's and pandas' arrays of objects. Others lose bytes on the way: NumPy's type `S`
-        // does not keep zeros at the end.
+        // NumPy's and pandas' arrays of objects. `tolist` of other arrays may lose bytes: NumPy's
+        // type `S` does not keep zeros at the end.
         let kind = object.getattr("dtype").and_then(|own| own.getattr("kind"));
         if kind.is_ok_and(|kind| kind.eq("O").unwrap_or(false)) {
             let list = object.call_method0("tolist")?;
@@ -133,7 +133,8 @@ impl Column {
 
     /// Refuses Arrow nulls.
     pub(crate) fn without_nulls(self, name: &str) -> PyResult<Column> {
-        // No other kind has nulls, and a buffer may have any number of rows.
+        // Only Arrow has nulls. A search might take long, since a buffer may have any number of
+        // rows.
         if !matches!(self.kind, Kind::Arrow(_)) {
             return Ok(self);
         }
@@ -146,8 +147,8 @@ impl Column {
     }
 }
 
-/// Returns whether this is a column of Polars that holds objects: it shows their addresses to
-/// Arrow. Also for a masked array of NumPy, which shows masked values.
+/// Returns whether this is a column of Polars that holds objects, whose addresses Arrow would get,
+/// or a masked array of NumPy, whose masked values a buffer would contain.
 fn is_of_objects(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let kind = object.get_type();
     let module = kind.module()?;
@@ -270,13 +271,13 @@ fn taken(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayData>> {
     arrays.collect()
 }
 
-/// Returns an array of binary values whose offsets and views lie within its memory. A file can say
-/// anything, and pyarrow does not look.
+/// Returns an array of binary values whose offsets and views lie within its memory. A file can have
+/// any offsets and views, and pyarrow does not check them.
 fn checked(data: ArrayData) -> Result<ArrayRef, String> {
     use DataType::*;
     let kind = match data.data_type() {
         FixedSizeBinary(_) | Binary | LargeBinary | BinaryView => None,
-        // Their letters are not looked at.
+        // The text may have any encoding, since only its bytes are used.
         Utf8 => Some(Binary),
         LargeUtf8 => Some(LargeBinary),
         Utf8View => Some(BinaryView),

@@ -55,7 +55,7 @@ pub(crate) fn kem(name: &str) -> PyResult<Kem> {
     }
 }
 
-/// Name of a key in a set, and the key or why it cannot be read.
+/// Name of a key in a set, and the key or the reason why it cannot be read.
 type Entry = (Option<String>, Option<Py<PublicKey>>, Option<String>);
 
 /// Arguments of the function that makes a key from its bytes.
@@ -196,8 +196,8 @@ impl PrivateKey {
 
 /// The keys of the items of a call.
 pub(crate) enum Keys<K> {
-    /// Objects, and the place of each item's key among them. Without places, all items have the
-    /// only key, or each its own.
+    /// Objects, and the place of each item's key among them. Without places, there is one key for
+    /// all items, or one for each item.
     Objects(Vec<Py<K>>, Option<Vec<u32>>),
     /// Public keys as bytes, one for each item.
     Raw(Column),

@@ -151,7 +151,7 @@ fn scheme(name: &str, encoding: Option<&str>, prehashed: bool) -> PyResult<Schem
     })
 }
 
-/// Refuses columns of different lengths.
+/// Returns the length of the columns; refuses columns of different lengths.
 fn same_length(columns: &[(&str, usize)]) -> PyResult<usize> {
     let [(_, length), rest @ ..] = columns else {
         return Ok(0);

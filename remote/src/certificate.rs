@@ -14,6 +14,8 @@ pub fn certificate_key(block: &str) -> Option<Vec<u8>> {
     LABELS.contains(&label).then(|| of_certificate(&bytes))?
 }
 
+/// Returns the key of a certificate in DER.
+///
 /// ```text
 /// Certificate ::= SEQUENCE { TBSCertificate, ... }
 /// TBSCertificate ::= SEQUENCE {

@@ -29,11 +29,11 @@ pub const CONNECT: Duration = Duration::from_secs(3);
 /// Maximum time of a request.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
-/// Number of looks without progress of the daemon after which it counts as hung. They take three
-/// seconds, or longer if this process does not run, either. On a machine with many more threads
+/// Number of looks without progress after which the daemon counts as hung. The looks take three
+/// seconds, or longer if this process is suspended as well. On a machine with many more threads
 /// than CPUs, a working daemon stands still for a fraction of that time.
 const MOST_STILL: u32 = 750;
-/// The same number if the kernel reports that the daemon's process is stopped.
+/// Number of such looks if the kernel reports that the daemon's process is stopped.
 const STOPPED_STILL: u32 = 20;
 
 /// A connection, for all threads of one process.
@@ -87,11 +87,11 @@ impl Opening {
             _ if has_no_descriptor(&error) => Failure::NoDescriptor,
             _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
         })?;
-        // If this fails, the client waits as for a daemon without a number.
+        // If this fails, only [`MOST_STILL`] finds a stopped daemon.
         let _ = tells_senders(&stream);
-        // `write` would let the daemon's end kill the program by a signal.
+        // With `write`, SIGPIPE would kill the program if the daemon has closed the socket.
         let greeting = protocol::greeting(version);
-        // If this fails, there may already be a verdict, since the daemon is full.
+        // If this fails, a full daemon may already have sent its verdict.
         let _ = send(&stream, &greeting, SendFlags::NOSIGNAL);
         Ok(Opening {
             socket: Socket::new(stream).map_err(|_| Failure::Failed)?,
@@ -106,9 +106,9 @@ impl Opening {
         self.process == std::process::id()
     }
 
-    /// Returns whether the daemon has answered or hung up. A daemon that has read the greeting
-    /// works: the wait for it ends at the deadline, and at most [`CONNECT`] after the greeting.
-    /// Otherwise it ends after `patience`.
+    /// Waits until the daemon has answered or hung up; returns whether it has. The wait ends at the
+    /// deadline, and at most [`CONNECT`] after the greeting. If the daemon has not read the
+    /// greeting, the wait also ends after `patience`.
     pub fn is_answered(&self, patience: Duration, deadline: Instant) -> Result<bool, Failure> {
         let deadline = deadline.min(self.since + CONNECT);
         let start = Instant::now();
@@ -158,7 +158,7 @@ impl Opening {
             Verdict::Accepted => {}
             Verdict::OtherVersion if (EARLIER..self.version).contains(&version) => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                // A forked child knows the last socket only.
+                // The mark has the last socket only, which a forked child closes.
                 drop(self);
                 let again = Opening::start_in(version, socket, left, mark)?;
                 return again.finish(deadline, socket, mark);
@@ -183,7 +183,7 @@ impl Connection {
         Connection::open_until(socket, Instant::now() + CONNECT, &Mark::new())
     }
 
-    /// The same with a deadline. The mark notes the socket as soon as it is open.
+    /// Connects before a deadline. The mark notes the socket as soon as it is open.
     pub fn open_until(
         socket: &Path,
         deadline: Instant,
@@ -210,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// Returns the time at which it was opened.
+    /// Returns the time at which the connection was opened.
     pub fn since(&self) -> Instant {
         self.since
     }
@@ -278,7 +278,8 @@ impl Connection {
         Some(Begun { ticket, wait })
     }
 
-    /// The same as [`ask`](Connection::ask) with a deadline, for a request that may have begun.
+    /// Requests as [`ask`](Connection::ask) does, with a deadline, or continues a request that has
+    /// begun.
     pub fn finish(
         &self,
         begun: Option<Begun>,
@@ -318,8 +319,8 @@ impl Connection {
         }
     }
 
-    /// The same as [`ask`](Connection::ask) with a maximum time, and without another attempt after
-    /// [`Failure::Busy`] or [`Failure::Full`].
+    /// Requests as [`ask`](Connection::ask) does, with a deadline, and without another attempt
+    /// after [`Failure::Busy`] or [`Failure::Full`].
     pub fn ask_once(
         &self,
         operation: Operation,
@@ -334,8 +335,8 @@ impl Connection {
     }
 
     /// Returns whether a thread watches for the answers to [posted](Connection::post) requests. If
-    /// there is none, it calls `start`, which starts a thread with its argument, and returns
-    /// whether it could.
+    /// there is none, calls `start`, which runs its argument on a new thread, and returns whether
+    /// the thread could start.
     pub fn is_watched(
         self: &Arc<Self>,
         start: impl FnOnce(Box<dyn FnOnce() + Send>) -> bool,
@@ -429,7 +430,7 @@ impl Connection {
         }
     }
 
-    /// Checks that the daemon is there and works, and that there is time left. It gives up a daemon
+    /// Checks that the daemon is there and works, and that there is time left. Gives up a daemon
     /// that does not work, since other threads would wait in vain, too.
     fn look_after(&self, still: &mut Still, deadline: Instant) -> Result<(), Failure> {
         if self.has_hung_up() {
@@ -464,8 +465,8 @@ impl Still {
         Still { beat, looks: 0 }
     }
 
-    /// Counts one more look; returns whether the daemon counts as hung. A daemon that never shows
-    /// progress is limited by time alone.
+    /// Counts one more look; returns whether the daemon counts as hung. An older daemon, which has
+    /// no beat, never does.
     fn is_for_long(&mut self, beat: Option<u32>, is_stopped: impl FnOnce() -> bool) -> bool {
         if beat.is_none() || beat != self.beat {
             *self = Still::since(beat);
@@ -519,8 +520,8 @@ fn reach(path: &Path, patience: Duration, mark: &Mark) -> io::Result<UnixStream>
     Ok(stream)
 }
 
-/// Has the next read end at the deadline. After the deadline it still reads available bytes, since
-/// the process may have been stopped meanwhile.
+/// Has the next read end at the deadline. After the deadline, a read still takes available bytes,
+/// since the process may have been stopped meanwhile.
 fn wait_until(stream: &UnixStream, deadline: Instant) -> Result<(), Failure> {
     let left = deadline.saturating_duration_since(Instant::now());
     let set = match left.is_zero() {

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::protocol::{Verdict, status};
 
-/// Why there is no result.
+/// Reason why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The socket cannot be reached, or nobody listens there.
@@ -92,7 +92,7 @@ impl fmt::Display for Failure {
                  user use it; see `lockstep keyd check`"
             }
             Failure::OtherKey => {
-                "the key daemon has another key of this name, and this one no longer; make the \
+                "the key daemon has another key of this name, and no longer this one; make the \
                  reference anew by `lockstep keyd export-reference`, or have the daemon keep it \
                  (`references` in its configuration)"
             }
@@ -109,7 +109,7 @@ impl fmt::Display for Failure {
                 "as many requests of this program wait as the key daemon allows; raise queue in \
                  the daemon's configuration"
             }
-            Failure::Failed => "the key daemon could not compute it; its log may say why",
+            Failure::Failed => "the key daemon could not compute the result; its log may say why",
         };
         f.write_str(text)
     }
@@ -136,9 +136,9 @@ impl From<Lost> for Failure {
     }
 }
 
-/// Returns the meaning of a failure over this ring. If the daemon has dropped the connection of an
-/// idle client at the moment of its request, the request has ended no daemon, so it may be
-/// repeated.
+/// Returns the meaning of a failure over this ring: [`Failure::Gone`] instead of [`Failure::Lost`]
+/// if the daemon has dropped this client as idle, at the moment of its request. Such a request has
+/// not made the daemon crash, so it may be repeated.
 pub(crate) fn over(client: &Client, failure: Failure) -> Failure {
     let is_idle = || matches!(client.closing(), Some((Closing::Idle, _)));
     match failure {
@@ -175,8 +175,8 @@ impl Wait {
     }
 }
 
-/// Returns the result in an answer, which must have `length` bytes; `None` if the daemon had no
-/// time and the request may be repeated.
+/// Returns the result in an answer, which must have `length` bytes; `None` if the client has
+/// exceeded its rate, and may repeat the request.
 pub(crate) fn outcome(
     Reply { status, output, .. }: Reply,
     length: usize,
@@ -186,7 +186,7 @@ pub(crate) fn outcome(
         status::FORBIDDEN => Err(Failure::Forbidden),
         status::UNFIT => Err(Failure::Unfit),
         status::BUSY => return None,
-        // By a thread that ends, or because the daemon sees this client as gone.
+        // The daemon's thread has ended, or the daemon sees this client as gone.
         lockstep_ring::status::DROPPED => Err(Failure::Lost),
         _ => Err(Failure::Failed),
     })

@@ -17,8 +17,8 @@
 //!
 //! A package is upgraded while the daemon and its clients run, and each of them may be restarted at
 //! any time. So both sides speak two versions: their own, and that of the previous release. A
-//! client greets in its latest version. The daemon answers in the latest common one. It rejects a
-//! client in the earlier version, which all clients know that it could serve.
+//! client greets in its latest version. The daemon answers in the latest common one. It writes a
+//! rejection in the earlier version, since all clients that it could serve know that version.
 //!
 //! | version | changes |
 //! |---|---|
@@ -55,10 +55,10 @@ pub enum Operation {
     /// The same as `RsaPrivate`, for a process that has the key itself and asks to save CPU time.
     /// The daemon may wait for other requests, to share a pass with them.
     DeferrableRsaPrivate = 4,
-    /// ML-DSA: μ, a hash of 64 bytes of the message and its context, to a signature. The daemon
-    /// draws the randomness of hedged signing.
+    /// ML-DSA: μ to a signature. μ is a hash of the message and its context, and has 64 bytes. The
+    /// daemon draws the randomness of hedged signing.
     MlDsaSign = 5,
-    /// The same without randomness: equal inputs have equal signatures.
+    /// The same as `MlDsaSign`, without randomness: equal inputs have equal signatures.
     DeterministicMlDsaSign = 6,
 }
 
@@ -128,7 +128,7 @@ impl Verdict {
 pub struct Uses {
     /// Signatures.
     pub sign: bool,
-    /// Any number to the private exponent: decryption, and so signatures of anything as well.
+    /// Any number to the power of the private exponent: decryption, but also any signature.
     pub decrypt: bool,
 }
 

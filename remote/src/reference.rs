@@ -44,7 +44,7 @@ pub struct Reference {
     pub public: Vec<u8>,
 }
 
-/// Why a file is not a valid reference.
+/// Reason why a file is not a valid reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(&'static str);
 

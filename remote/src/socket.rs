@@ -67,8 +67,8 @@ impl Drop for Socket {
     }
 }
 
-/// Waits at most `time` until there is input or the other side has hung up; returns whether that is
-/// so.
+/// Waits at most `time` for input or the end of the other side; returns whether one of them has
+/// come.
 pub(crate) fn has_input(stream: &UnixStream, time: Duration) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::IN)];
     let time = Timespec {
@@ -78,9 +78,8 @@ pub(crate) fn has_input(stream: &UnixStream, time: Duration) -> bool {
     poll(&mut polled, Some(&time)).is_ok_and(|ready| ready > 0)
 }
 
-/// The number of the last opened socket, for a forked child, which closes its copy. It is
-/// independent of the state of the parent's threads at the fork; a lock might stay locked in the
-/// child for ever.
+/// The number of the last opened socket, for a forked child, which closes its copy. The mark has no
+/// lock: if a thread of the parent held it at the fork, the child could never take it.
 #[derive(Debug)]
 pub struct Mark {
     /// Negative if there is no socket.

@@ -17,8 +17,8 @@ use crate::failure::{Failure, Wait, outcome, over};
 use crate::protocol::Operation;
 use crate::room::{LOOK_EVERY, Room};
 
-/// First pause before a request is repeated that the daemon had no time for. Each further pause is
-/// twice as long, up to the longest one.
+/// First pause before a request is repeated, since the client had exceeded its rate. Each further
+/// pause is twice as long, up to the longest one.
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// Pause before the thread looks again for a free slot.
@@ -64,8 +64,8 @@ struct State {
     refused: Option<Instant>,
     /// Requests in the ring, by slot.
     posted: BTreeMap<usize, (Sent, Request)>,
-    /// Requests that are to be posted, with the times: the ring had no free slot, or the daemon no
-    /// time.
+    /// Requests to post later, with the times: the ring had no free slot, or the client had
+    /// exceeded its rate.
     delayed: Vec<(Instant, Request)>,
 }
 
@@ -93,7 +93,7 @@ impl Watch {
         if let Some((_, failure)) = state.submit(client, request) {
             return Err(failure);
         }
-        // The thread sleeps for a long time, or until a later moment.
+        // The watching thread may sleep too long for this request.
         let wakes = was_idle || state.delayed.len() > delayed;
         drop(state);
         if wakes {
@@ -196,7 +196,7 @@ impl State {
         self.posted.is_empty() && self.delayed.is_empty()
     }
 
-    /// Returns how long the thread may sleep.
+    /// Returns the maximum time that the thread may sleep.
     fn sleep(&self) -> Duration {
         if self.is_idle() {
             return IDLE;
@@ -313,7 +313,7 @@ mod tests {
         assert!(state.submit(&client, request(now)).is_none());
         let (when, second) = state.delayed.pop().expect("it waits");
         assert!(when >= now + ROOM && state.delayed.is_empty());
-        // The daemon has no time for the first one.
+        // The first one has exceeded the client's rate.
         server.take(|request| request.answer(BUSY, &[]));
         assert!(watch.collect(&mut state, [0].into_iter(), now).is_empty());
         let [(when, first)] = &state.delayed[..] else {

@@ -1,11 +1,11 @@
-//! A set of slots in which one process adds and the other one takes, with a bell for a sleeping
-//! taker.
+//! A set of slots: one process adds slots, the other one takes them, and a bell wakes a taker that
+//! sleeps.
 //!
 //! Before a taker sleeps, it first announces this by the bell, and then looks at the set again. A
 //! process that adds a slot first changes the set, and then looks at the bell. Both change the word
-//! of the set by one atomic operation, and these operations have an order. If the taker's comes
-//! later, it sees the bit; otherwise the other process sees that the taker sleeps. No fence is
-//! needed.
+//! of the set by one atomic operation, and these operations have an order. If the taker's operation
+//! comes later, the taker sees the bit. Otherwise the other process sees that the taker sleeps. No
+//! fence is needed.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -33,8 +33,8 @@ impl Bell {
         Bell(AtomicU32::new(AWAKE))
     }
 
-    /// Announces that the thread is about to sleep. It must look at the set again afterwards, by an
-    /// operation that changes it.
+    /// Announces that the thread is about to sleep. The thread must then look at the set again, by
+    /// an operation that also writes ([`Board::is_empty`]).
     pub(crate) fn announce(&self) {
         self.0.swap(ASLEEP, AcqRel);
     }
@@ -51,8 +51,8 @@ impl Bell {
         }
     }
 
-    /// Wakes a thread of this process, whatever the value of the bell, which the other process may
-    /// have changed.
+    /// Wakes a thread of this process for any value of the bell, since the other process may have
+    /// changed the value.
     pub(crate) fn ring_anyway(&self) {
         self.0.swap(AWAKE, AcqRel);
         sync::wake(&self.0);
@@ -69,8 +69,8 @@ impl Bell {
 #[derive(Debug)]
 pub(crate) struct Board {
     pub(crate) bell: Bell,
-    /// A number of the daemon: its beat in the board of requests, the time of its end in that of
-    /// answers. Zero in rings of older daemons.
+    /// Number that the daemon writes: its beat in the board of requests, the time of its end in the
+    /// board of answers. Zero in rings of older daemons.
     pub(crate) note: AtomicU32,
     words: [AtomicU64; WORDS],
 }
@@ -98,8 +98,8 @@ impl Board {
         self.take_some(slots, 0, usize::MAX, each);
     }
 
-    /// Takes members of the set below `slots` by whole words, starting at the word `first`, until
-    /// there are `most`. Returns the next word.
+    /// Takes whole words of the set, from the word `first` on, until `most` members or more are
+    /// taken. Ignores members from `slots` on. Returns the word at which the next call begins.
     pub(crate) fn take_some(
         &self,
         slots: usize,
@@ -138,7 +138,7 @@ impl Board {
         &self.words
     }
 
-    /// Returns whether a look finds no member.
+    /// Returns whether relaxed reads find no member.
     pub(crate) fn seems_empty(&self, slots: usize) -> bool {
         let words = &self.words[..slots.div_ceil(64)];
         words.iter().all(|word| word.load(Relaxed) == 0)

@@ -71,7 +71,7 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// Why a request was not submitted.
+/// Reason why a request was not submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -98,7 +98,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Why there will be no answer.
+/// Reason why there will be no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
@@ -202,10 +202,10 @@ impl Client {
         })
     }
 
-    /// Sleeps until a request with [`Call::notify`] is answered, a call of [`Client::wake`], the
-    /// end of the ring, or the end of the time. Then it passes the slots of such requests to
-    /// `each`. A slot is a hint: the answer to its ticket is there, or was already taken, or the
-    /// daemon lies. Only one thread at a time may call it.
+    /// Sleeps until a request with [`Call::notify`] is answered, [`Client::wake`] is called, the
+    /// ring is closed, or the time is over. Then passes the slots of the answered requests to
+    /// `each`. A slot is a hint: the answer is there, or was already taken, or a hostile daemon has
+    /// named the slot without an answer. Only one thread at a time may call this function.
     pub fn answered(&self, patience: Patience, mut each: impl FnMut(usize)) -> Result<(), Refused> {
         let inner = &*self.0;
         if !inner.owner.is_this_process() {
@@ -242,8 +242,8 @@ impl Client {
         !self.0.owner.is_this_process() || self.0.is_gone()
     }
 
-    /// Returns the daemon's reason for closing the ring, if it has. If another daemon follows, also
-    /// returns the time since then.
+    /// Returns the daemon's reason for closing the ring; `None` while the ring is open, and in a
+    /// forked child. The duration since then is valid for [`Closing::Followed`] only.
     pub fn closing(&self) -> Option<(Closing, Duration)> {
         if !self.0.owner.is_this_process() {
             return None;
@@ -310,7 +310,7 @@ impl Inner {
     }
 }
 
-/// The ring may be closed as well.
+/// Returns whether the request is answered. The ring may be open or closed.
 fn is_answered(state: u32, generation: u32) -> bool {
     state & !GONE == answered(generation)
 }

@@ -41,7 +41,7 @@ fn heap_requests_and_answers_are_whole() {
                             notify: false,
                         })
                         .unwrap();
-                    let answer = ticket.wait(PATIENCE).unwrap().expect("no time is over");
+                    let answer = ticket.wait(PATIENCE).unwrap().expect("it has no timeout");
                     assert_eq!(answer.output[..], vec![!number; length]);
                 }
             })

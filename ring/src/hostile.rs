@@ -1,6 +1,6 @@
-//! A hostile client against the daemon's side, and a hostile daemon against the client's. Both are
-//! programs of random steps, reproducible by their seed, in which the hostile side changes any word
-//! of the ring between two steps of the other. Planted defects must be found.
+//! A hostile client against the daemon's side, and a hostile daemon against the client's side. Both
+//! are programs of random steps, reproducible by their seed: the hostile side changes any word of
+//! the ring between two steps of the other side. The programs must find the planted defects.
 
 use std::env;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ struct Scribbler {
 }
 
 impl Scribbler {
-    /// Changes one word that its owner reads, sometimes to a plausible value.
+    /// Changes one word that the other process reads, sometimes to a plausible value.
     fn scribble(&self, random: &mut Random) {
         let header = self.memory.header();
         let slots = self.memory.slots();
@@ -82,7 +82,7 @@ fn scribble_slot(slot: &Slot, output: &Output<'_>, random: &mut Random) {
     }
 }
 
-/// Returns a number at an edge, or any number.
+/// Returns a number at an edge of a range, or any number.
 fn odd(random: &mut Random) -> u32 {
     const EDGES: &[u32] = &[
         0,
@@ -113,7 +113,7 @@ fn odd(random: &mut Random) -> u32 {
     }
 }
 
-/// The daemon's answer.
+/// Returns the daemon's answer.
 fn inverted(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|byte| !byte).collect()
 }
@@ -406,7 +406,7 @@ fn no_bell_keeps_a_process_from_waking_its_own_thread() {
             }
             thread::yield_now();
         };
-        // The time from the announcement to the system call.
+        // The thread needs some time from the announcement to the system call.
         thread::sleep(Duration::from_millis(50));
         bell.word().store(0, Relaxed);
         let start = Instant::now();

@@ -55,7 +55,7 @@ impl Answers {
     }
 }
 
-/// Maximum number of slots, which is a power of two in every ring.
+/// Maximum number of slots. The number of slots of a ring is a power of two.
 pub const MOST_SLOTS: usize = 64 * WORDS;
 
 /// Statuses that the ring itself gives. The daemon chooses all others.
@@ -66,7 +66,7 @@ pub mod status {
     pub const MALFORMED: u16 = 0xFFFF;
     /// The daemon has dropped the request without an answer.
     pub const DROPPED: u16 = 0xFFFE;
-    /// The daemon's answer was too long for a slot.
+    /// The daemon's answer was longer than the answers of this ring can be.
     pub const TOO_LONG: u16 = 0xFFFD;
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Header {
     pub(crate) version: AtomicU32,
     pub(crate) slots: AtomicU32,
     pub(crate) slot_size: AtomicU32,
-    /// Nonzero if there will be no more answers: one of the numbers below.
+    /// Nonzero if there will be no more answers: [`CLOSED`], [`IDLE`] or [`FOLLOWED`].
     pub(crate) closed: AtomicU32,
     /// Slots that the client has posted.
     pub(crate) requests: Board,
@@ -93,7 +93,7 @@ pub(crate) struct Header {
 /// A request and its answer.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// A generation and the bits below; used as a futex.
+    /// A generation and the bits [`ANSWERED`], [`WAITING`] and [`GONE`]; used as a futex.
     pub(crate) state: AtomicU32,
     pub(crate) generation: AtomicU32,
     /// The operation in the lower half, flags in the upper one.
@@ -115,7 +115,7 @@ pub const fn ring_bytes(slots: usize, answers: Answers) -> usize {
     HEADER_SIZE + slots * slot_bytes(answers)
 }
 
-/// Returns the bytes of a slot, including those behind all slots.
+/// Returns the number of bytes of a slot, including its bytes behind all slots.
 const fn slot_bytes(answers: Answers) -> usize {
     SLOT_SIZE + 8 * answers.rest()
 }
@@ -137,7 +137,8 @@ pub(crate) fn shape(bytes: usize) -> Option<(usize, Answers)> {
 
 #[cfg(not(loom))]
 const _: () = assert!(HEADER_SIZE == 448 && SLOT_SIZE == 64 + INPUT + OUTPUT);
-/// No size fits both kinds: a slot's size is a power of two times 33, or times 45.
+/// No size of a ring fits both kinds of answers: a slot's size is a power of two times 33, or
+/// times 45.
 #[cfg(not(loom))]
 const _: () =
     assert!(slot_bytes(Answers::Short) == 33 << 6 && slot_bytes(Answers::Long) == 45 << 7);

@@ -3,8 +3,8 @@
 //! The key daemon creates one ring per client process ([`Server::create`]) and passes its
 //! descriptor once over a Unix socket ([`send`], [`receive`]). From then on the threads of the
 //! client claim slots, write requests into them and post them ([`Client::submit`]). The daemon
-//! takes posted requests ([`Server::take`]) and answers in place ([`Taken::answer`]). No request
-//! takes a call of a socket. A futex wakes a side that sleeps; a side that is awake costs no system
+//! takes posted requests ([`Server::take`]) and answers in place ([`Taken::answer`]). A request
+//! does not use the socket. A futex wakes a side that sleeps; a side that is awake costs no system
 //! call.
 //!
 //! **Nothing in the ring is trusted.** The other process may change any byte at any time:

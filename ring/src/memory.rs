@@ -12,11 +12,11 @@ pub(crate) use heap::{Memory, Owner};
 #[cfg(not(any(loom, miri)))]
 pub(crate) use mapped::{Memory, Owner};
 
-/// Why a descriptor is not accepted as a ring.
+/// Reason why a descriptor is not accepted as a ring.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// It is not a ring, or not a safe one, for this reason.
+    /// The descriptor is not a ring, or not a safe one, for this reason.
     NotARing(&'static str),
     /// The other side has this version of the layout.
     Version(u32),
@@ -97,7 +97,7 @@ mod mapped {
             let file = file()?;
             let bytes = ring_bytes(slots, answers) as u64;
             rustix::fs::ftruncate(&file, bytes)?;
-            // Later, a missing page would end the process.
+            // Without memory for a page, a later access would end the process.
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
             rustix::fs::fcntl_add_seals(&file, SEALS)?;
             let memory = Memory::map(file.as_fd(), slots, answers)?;
@@ -222,7 +222,7 @@ mod mapped {
         }
     }
 
-    /// Creates a file in memory, which cannot be executed if the kernel supports that (Linux 6.3).
+    /// Creates a file in memory. From Linux 6.3 on, nobody can execute the file.
     fn file() -> Result<OwnedFd, Errno> {
         let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
         let create = |flags| rustix::fs::memfd_create("lockstep-ring", flags);

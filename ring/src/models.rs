@@ -11,7 +11,7 @@ use crate::fault::{Defect, plant};
 use crate::memory::{Memory, Owner};
 use crate::{Call, Client, Faults, Lost, Patience, Refused, Sent, Server, Sleeper, status};
 
-/// No model waits by time.
+/// A wait without a timeout: loom has no time.
 const PATIENCE: Patience = Patience {
     spin: Duration::ZERO,
     timeout: Duration::MAX,
@@ -23,7 +23,8 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     explore_to(3, model);
 }
 
-/// The same for three threads with up to two preemptions, since three take minutes.
+/// Explores all interleavings of three threads with up to two preemptions, since three preemptions
+/// take minutes.
 fn explore_three(model: impl Fn() + Sync + Send + 'static) {
     explore_to(2, model);
 }
@@ -52,12 +53,12 @@ fn submit(client: &Client, input: &[u8]) -> Result<Sent, Refused> {
 }
 
 fn answer_of(mut ticket: Sent) -> Vec<u8> {
-    let answer = ticket.wait(PATIENCE).unwrap().expect("no time is over");
+    let answer = ticket.wait(PATIENCE).unwrap().expect("it has no timeout");
     assert_eq!(answer.status, status::DONE);
     answer.output.to_vec()
 }
 
-/// The daemon's answer.
+/// Returns the daemon's answer.
 fn doubled(input: &[u8]) -> Vec<u8> {
     input.iter().map(|byte| 2 * byte).collect()
 }
@@ -188,7 +189,7 @@ fn nobody_waits_for_a_daemon_that_closes() {
         });
         match submit(&client, &[1]) {
             Ok(mut ticket) => match ticket.wait(PATIENCE) {
-                Ok(answer) => assert_eq!(answer.expect("no time is over").output[..], [2]),
+                Ok(answer) => assert_eq!(answer.expect("it has no timeout").output[..], [2]),
                 Err(lost) => assert_eq!(lost, Lost::Gone),
             },
             Err(refused) => assert_eq!(refused, Refused::Gone),
@@ -281,7 +282,7 @@ fn one_thread_sleeps_on_several_rings() {
     });
 }
 
-/// Without `futex_waitv`: a daemon that sleeps by a watcher serves one request after another. Two
+/// Without `futex_waitv`, a watcher wakes the daemon, which serves one request after another. Two
 /// preemptions take 82 s on a Zen 3 core (`LOOM_MAX_PREEMPTIONS=2`), and one finds the planted
 /// defect.
 #[test]
@@ -317,7 +318,7 @@ fn a_wake_up_ends_a_sleep() {
     });
 }
 
-/// Each must be found. `cargo xtask test loom` runs them.
+/// Models with a planted defect, which must fail. `cargo xtask test loom` runs them.
 mod planted {
     use super::*;
 

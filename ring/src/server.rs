@@ -35,16 +35,16 @@ struct Inner {
     /// Word of the set at which the next look for requests begins.
     first: AtomicUsize,
     wake_up: WakeUp,
-    /// Rings of the bell since the last valid request.
+    /// Number of times that the bell has rung since the last valid request.
     idle_rings: AtomicU32,
-    /// Sleeps of a thread since the last request.
+    /// Number of sleeps of a thread since the last request, while there are too many rings.
     sleeps: AtomicU32,
     beats: AtomicU32,
     malformed: Counter,
     repeated: Counter,
 }
 
-/// Why the daemon closes a ring.
+/// Reason why the daemon closes a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
     /// No reason.
@@ -66,7 +66,7 @@ pub struct Faults {
 }
 
 impl Server {
-    /// Number of rings without a request after which a thread stops listening to the bell.
+    /// Number of times that the bell rings without a request before a thread stops listening to it.
     pub(crate) const MOST_IDLE_RINGS: u32 = 64;
     /// Interval at which a thread looks at a ring that it does not listen to.
     pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -78,7 +78,8 @@ impl Server {
         Server::create_for(slots, Answers::Short)
     }
 
-    /// The same with a length of answers. Clients of the previous release accept short ones only.
+    /// Creates a ring as [`Server::create`] does, with short or long answers. Clients of the
+    /// previous release accept short ones only.
     #[cfg(not(any(loom, miri)))]
     pub fn create_for(slots: usize, answers: Answers) -> Result<(Server, OwnedFd), AttachError> {
         let (memory, descriptor) = Memory::create(slots, answers)?;
@@ -105,8 +106,8 @@ impl Server {
         self.take_some(usize::MAX, each)
     }
 
-    /// Takes at least `most` requests if they are there, and at most 63 more. The others stay in
-    /// the ring and come first the next time.
+    /// Takes `most` requests if there are as many, and at most 63 more. The others stay in the ring
+    /// and come first the next time.
     pub fn take_some(&self, most: usize, mut each: impl FnMut(Taken)) -> usize {
         let mut taken = 0;
         let first = self.0.first.load(Relaxed);
@@ -166,8 +167,8 @@ impl Server {
         Some(request)
     }
 
-    /// Sleeps until there are requests, a call of [`Server::wake`], or the end of the time, for a
-    /// thread that serves one ring. Only one thread at a time may sleep on a ring.
+    /// Sleeps until there are requests, [`Server::wake`] is called, or the time is over. For a
+    /// thread that serves one ring only. Only one thread at a time may sleep on a ring.
     pub fn sleep(&self, patience: Patience) {
         sleep(self.requests(), self.slots(), &self.0.wake_up, patience);
     }
@@ -179,13 +180,14 @@ impl Server {
     }
 
     /// Tells the client that no more answers come: its threads get
-    /// [`Lost::Gone`](crate::Lost::Gone) at once. Answers may still follow.
+    /// [`Lost::Gone`](crate::Lost::Gone) at once. The daemon may still answer requests that it has
+    /// taken.
     pub fn close(&self) {
         self.close_as(Closing::Unsaid);
     }
 
-    /// The same with a reason. The client submits unanswered requests again elsewhere. Only the
-    /// first reason counts.
+    /// Closes the ring as [`Server::close`] does, with a reason. The client submits unanswered
+    /// requests again elsewhere. Only the first reason counts.
     pub fn close_as(&self, closing: Closing) {
         let closing = match closing {
             Closing::Unsaid => CLOSED,
@@ -199,10 +201,10 @@ impl Server {
         close(&self.0.memory, closing);
     }
 
-    /// Shows the client that the daemon works. A waiting client sees no other sign of it while
-    /// others are served.
+    /// Shows the client that the daemon works. A waiting client sees no other sign while the daemon
+    /// serves other clients.
     pub fn beat(&self) {
-        // From private memory, since the client may write anything.
+        // Counted in private memory, since the client may write anything to the ring.
         let beat = self.0.beats.fetch_add(1, Relaxed).wrapping_add(1).max(1);
         self.requests().note.store(beat, Relaxed);
     }
@@ -237,7 +239,7 @@ impl Server {
         !self.requests().seems_empty(self.slots())
     }
 
-    /// Returns whether no request is posted, after the announcement of a sleep.
+    /// Returns whether no request is posted, for a thread that has announced its sleep.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests().is_empty(self.slots())
     }
@@ -250,7 +252,7 @@ impl Server {
         &self.0.memory.header().requests
     }
 
-    /// Returns the number of rings without a request.
+    /// Returns the number of times that the bell has rung without a request.
     pub(crate) fn idle_rings(&self) -> u32 {
         self.0.idle_rings.load(Relaxed)
     }
@@ -375,7 +377,7 @@ impl fmt::Debug for Taken {
     }
 }
 
-/// Publishes an answer; returns whether a thread may sleep until then.
+/// Publishes an answer; returns whether a thread of the client may sleep until the answer comes.
 fn publish(slot: &Slot, generation: u32) -> bool {
     let answered = answered(generation);
     let before = match is_planted(Defect::BlindAnswer) {

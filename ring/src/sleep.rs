@@ -27,7 +27,7 @@ impl Patience {
     }
 }
 
-/// A request by another thread of this process that a sleeper wakes up.
+/// A flag by which another thread of this process asks a sleeper to wake up.
 #[derive(Debug)]
 pub(crate) struct WakeUp(AtomicBool);
 
@@ -36,18 +36,18 @@ impl WakeUp {
         WakeUp(AtomicBool::new(false))
     }
 
-    /// Makes the request. The caller must ring the sleeper's bell afterwards.
+    /// Sets the flag. The caller must ring the sleeper's bell afterwards.
     pub(crate) fn make(&self) {
         self.0.swap(true, AcqRel);
     }
 
-    /// Returns whether there was a request since the last call. A sleeper calls it after its
-    /// announcement; as on a board, the order of both swaps decides.
+    /// Clears the flag; returns whether it was set. A sleeper must announce its sleep before this
+    /// call. As on a board, either the sleeper sees the flag, or the other thread sees the bell.
     pub(crate) fn take(&self) -> bool {
         self.0.swap(false, AcqRel)
     }
 
-    /// Returns whether a look finds a request.
+    /// Returns whether a relaxed read finds the flag set.
     pub(crate) fn seems_made(&self) -> bool {
         self.0.load(Relaxed)
     }
@@ -75,7 +75,7 @@ impl Waker {
     }
 }
 
-/// Sleeps until a slot is on the board, a wake-up is requested, or the end of the time.
+/// Sleeps until a slot is on the board, a wake-up is requested, or the time is over.
 pub(crate) fn sleep(board: &Board, slots: usize, wake_up: &WakeUp, patience: Patience) {
     let deadline = Deadline::after(patience.timeout);
     let done = || wake_up.seems_made() || !board.seems_empty(slots);

@@ -15,14 +15,14 @@ const LOOK_AT_MANY_EVERY: Duration = Duration::from_millis(1);
 /// A sleep until any of several rings has requests, by `futex_waitv` (Linux 5.16). On older
 /// kernels, each ring has a thread that [watches](crate::watcher) it.
 ///
-/// A client that rings repeatedly without a request would keep the thread awake. The thread then
-/// stops listening to its bell, and looks at its ring at intervals until there is a request. The
-/// kernel limits the number of bells on which a thread can sleep. The thread listens to the rings
-/// with the most recent requests, and looks at all others every millisecond.
+/// A client that rings repeatedly without a request would keep the thread awake. The thread stops
+/// listening to such a client's bell, and looks at that ring at intervals until there is a request.
+/// The kernel limits the number of bells on which a thread can sleep. The thread listens to the
+/// rings with the most recent requests, and looks at all others every millisecond.
 #[derive(Debug)]
 pub struct Sleeper {
     waker: Arc<Waker>,
-    /// `None` if one thread can sleep on all rings.
+    /// `None` unless `futex_waitv` has turned out to be missing.
     watchers: Mutex<Option<Watchers>>,
 }
 
@@ -53,8 +53,8 @@ impl Sleeper {
         self.waker.wake();
     }
 
-    /// Sleeps until one of `rings` has requests, a call of [`Sleeper::wake`], or the end of the
-    /// time. It may return early. Only one thread at a time may sleep on a ring.
+    /// Sleeps until one of `rings` has requests, [`Sleeper::wake`] is called, or the time is over.
+    /// May return early. Only one thread at a time may sleep on a ring.
     pub fn sleep(&self, rings: &[Server], patience: Patience) -> io::Result<()> {
         let deadline = Deadline::after(patience.timeout);
         let done = || self.waker.wake_up.seems_made() || rings.iter().any(Server::has_requests);
@@ -97,7 +97,7 @@ impl Sleeper {
 
     /// Sleeps on its own bell, which the watchers ring.
     fn sleep_with(&self, watchers: &mut Watchers, rings: &[Server], deadline: Deadline) {
-        // Always the same rings, since each has a thread.
+        // Always the first rings: another choice would start other threads.
         let watched = &rings[..rings.len().min(Self::MOST_RINGS)];
         let count = match watchers.watch(watched, &self.waker) {
             Ok(()) => watched.len(),

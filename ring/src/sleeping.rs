@@ -12,7 +12,7 @@ use crate::sleep::Waker;
 use crate::sync;
 use crate::watcher::LONG;
 
-/// Returns how often the kernel has put this thread to sleep.
+/// Returns the number of times that the kernel has put this thread to sleep.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let name = "voluntary_ctxt_switches:";

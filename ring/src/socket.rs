@@ -1,5 +1,5 @@
-//! The Unix socket by which a client gets its ring. A descriptor goes over it, each side notices
-//! the other's end by it, and the daemon learns the client's user.
+//! The Unix socket by which a client gets the descriptor of its ring. By the socket, each side also
+//! notices the end of the other side, and the daemon learns the client's user.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -32,7 +32,7 @@ pub struct Received {
     pub length: usize,
     /// Descriptor that came with the bytes.
     pub descriptor: Option<OwnedFd>,
-    /// Process that sent them, if the socket [reports](tells_senders) it and the process has a
+    /// Process that sent the bytes, if the socket [reports](tells_senders) it and the process has a
     /// number in this PID namespace.
     pub process: Option<i32>,
 }
@@ -49,7 +49,7 @@ struct Control([u8; 128]);
 /// Receives bytes into `bytes`, and at most one descriptor; others are closed. `EMFILE` means that
 /// the kernel has dropped the descriptor, since this process has reached its limit.
 ///
-/// (`rustix` reads the number of a process into a type that has no 0.)
+/// Calls the C library, since `rustix` reads the number of a process into a type that has no 0.
 #[allow(unsafe_code, reason = "a call of recvmsg, and its control messages")]
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Received> {
     let mut control = Control([0; 128]);
@@ -133,8 +133,8 @@ pub struct Credentials {
     pub group: u32,
 }
 
-/// Returns the other side's process. (`rustix` reads the number of a process into a type that has
-/// no 0.)
+/// Returns the other side's process. Calls the C library, since `rustix` reads the number of a
+/// process into a type that has no 0.
 #[allow(unsafe_code, reason = "a call of getsockopt")]
 pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     let mut read = libc::ucred {

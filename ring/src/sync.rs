@@ -54,8 +54,8 @@ mod kernel {
         }
     }
 
-    /// Checks `done` until it is true, for at most `time`. The clock limits it, because a pause
-    /// instruction takes from 10 to 140 cycles.
+    /// Checks `done` until it is true, for at most `time`. A clock is the limit, not a number of
+    /// pause instructions, since each of them takes from 10 to 140 cycles.
     pub(crate) fn spin(time: Duration, done: impl Fn() -> bool) -> bool {
         if done() {
             return true;
@@ -98,7 +98,7 @@ mod kernel {
 
     /// Sleeps while `word` is `expected`, for at most `timeout`; may return early.
     pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {
-        // Every error means that there is nothing to wait for, or less; the caller checks.
+        // After a changed word, a signal or the end of the time, the caller checks again.
         let _ = futex::wait(word, Flags::empty(), expected, Some(&timespec(timeout)));
     }
 

@@ -2,10 +2,10 @@
 //! sleep on one word.
 //!
 //! A watcher has a gate. The thread that sleeps on all rings opens the gates before it sleeps; a
-//! watcher with an open gate sleeps on the bell of its ring. When there are requests, it closes its
-//! gate, and then wakes that thread. The order matters: if a gate is still open when the thread
-//! opens it again, its watcher will wake the thread later. So a watcher never looks at a ring whose
-//! requests are not taken yet, and no wake-up is lost.
+//! watcher with an open gate sleeps on the bell of its ring. When there are requests, the watcher
+//! closes its gate, so that it does not look at the ring before they are taken, and then wakes the
+//! thread. The order matters: if a gate is still open when the thread opens it again, its watcher
+//! will wake the thread later. So no wake-up is lost.
 
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};

@@ -2,10 +2,10 @@
 //! blinding pairs, and the working memory of batches.
 //!
 //! Small blocks come from [regions](region), large ones are mappings of their own. Both are left
-//! out of core dumps, every block is wiped when it is freed, and regions are locked into memory as
-//! far as half of `RLIMIT_MEMLOCK` goes. [`OnFork`] chooses whether a forked child finds a block's
-//! bytes or zeros. Without memory for a region, small blocks come from the heap, and are wiped
-//! only.
+//! out of core dumps, every block is wiped when it is freed, and regions are locked into memory, up
+//! to half of `RLIMIT_MEMLOCK`. [`OnFork`] chooses whether a forked child finds a block's bytes or
+//! zeros. Without memory for a region, small blocks come from the heap, where their only protection
+//! is the wiping.
 //!
 //! A process that never forks can have more protection: [`use_secret_memory`]. The types to use are
 //! [`Slice`] and [`Boxed`]. The crate has no lock, draws no randomness, and opens no file that has
@@ -15,8 +15,8 @@
 //!
 //! A process may fork while other threads allocate and free here. Nothing in this crate waits for a
 //! lock, so the child never waits for a thread that it does not have. Blocks that other threads
-//! held, took or freed at that moment stay in use in the child until its end, as many as the parent
-//! had. A child inherits no locks on memory; [`after_fork`] locks it again.
+//! held, took or freed at that moment stay in use in the child until its end. They are at most as
+//! many as the parent had. A child inherits no locks on memory; [`after_fork`] locks it again.
 
 #![allow(unsafe_code, reason = "memory from the system, in pieces")]
 
@@ -36,7 +36,7 @@ pub use system::OnFork;
 /// Types that blocks can hold.
 ///
 /// # Safety
-/// All bytes zero must be a value of the type.
+/// All bytes zero must be a valid value of the type.
 pub unsafe trait Zeroable {}
 
 macro_rules! zeroable {
@@ -263,7 +263,7 @@ impl<T: Zeroable + Copy> Deref for Slice<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: as many elements, which were zero at first; borrowed for as long as the block is.
+        // SAFETY: the block has `count` elements, zero at first, and lives as long as `self`.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
@@ -368,7 +368,7 @@ impl Mark {
         Some(mark)
     }
 
-    /// Returns whether this is a forked child of the process that made it.
+    /// Returns whether this process is a forked child of the process that made the mark.
     pub fn is_wiped(&self) -> bool {
         self.word().load(Ordering::Relaxed) == 0
     }
@@ -397,13 +397,13 @@ impl Drop for Mark {
     }
 }
 
-/// Takes new memory from `memfd_secret` (Linux 5.14) from now on, if the kernel has it and allows
-/// it, and returns whether. No other process can read such memory, neither by the rights of root
-/// nor through most defects of the kernel. It is locked, and its size counts towards the limit of
-/// locked memory; beyond that limit, memory comes as before.
+/// Takes new memory from `memfd_secret` (Linux 5.14) from now on. Returns false if the kernel does
+/// not have this call or does not allow it. No other process can read such memory, neither by the
+/// rights of root nor through most defects of the kernel. It is locked, and its size counts towards
+/// the limit of locked memory; beyond that limit, memory comes as before.
 ///
-/// It is for a process that never forks: a child does not have this memory, whatever [`OnFork`]
-/// says.
+/// It is for a process that never forks: a child does not have this memory, regardless of
+/// [`OnFork`].
 pub fn use_secret_memory() -> bool {
     system::use_secret()
 }

@@ -23,7 +23,8 @@ pub(crate) struct Region {
     used: Vec<AtomicU64>,
     /// Index of a page that had room lately.
     hint: AtomicUsize,
-    /// Number of units of a block that has found no room since a block was given back.
+    /// Smallest size, in units, that has found no room since a block was given back; `usize::MAX`
+    /// if there is none.
     refused: AtomicUsize,
     locked: AtomicBool,
 }

@@ -34,7 +34,8 @@ pub fn kept(current: &Configuration) -> Option<Finding> {
     Some(compared.unwrap_or_else(|failure| Finding::of("kept", Verdict::Note, failure)))
 }
 
-/// Returns the difference between a configuration and one that is made now, if there is any.
+/// Returns a failure if a configuration differs from one that is made now, or if none can be made
+/// now. `None` if somebody has changed the configuration.
 pub fn outdated(current: &Configuration) -> Option<Failure> {
     let made = made(current).filter(|made| made.is_intact)?;
     let origin = origin(&made).ok()?;
@@ -64,7 +65,7 @@ fn made(configuration: &Configuration) -> Option<Made> {
 }
 
 /// Returns the original of a configuration. A configuration that was made elsewhere may name a file
-/// that this host does not have: the system's own is its original then.
+/// that this host does not have. Then the system's own file is the original.
 fn origin(made: &Made) -> Result<PathBuf, Failure> {
     match made.origin.exists() {
         true => Ok(made.origin.clone()),

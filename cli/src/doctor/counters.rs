@@ -1,4 +1,4 @@
-//! Where the processes that are started here publish their counters.
+//! Places of counters, and whether processes that are started here can publish theirs.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,7 +8,7 @@ use lockstep_engine::{Config, Page, StatsDir};
 
 use super::finding::{Finding, advice, failed, good, note};
 
-/// Where processes publish their counters.
+/// A place where processes publish their counters.
 pub struct CountersPlace {
     place: StatsDir,
     /// Setting or default that names the place.

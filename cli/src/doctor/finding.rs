@@ -54,7 +54,7 @@ impl Finding {
 
     pub fn print(&self, coloured: bool) {
         let mark = self.verdict.mark(coloured);
-        // Names of processes and files are chosen by others.
+        // Other users choose the names of processes and files, which may have control characters.
         outln!(
             "{mark} {:<13} {}",
             self.check,
@@ -74,8 +74,8 @@ pub type Told = (String, Option<String>);
 pub struct Findings(pub Vec<Finding>);
 
 impl Findings {
-    /// Adds one. Returns `None` if it is a failure: `?` then ends the questions, because the next
-    /// one would make no sense.
+    /// Adds a finding. Returns `None` if the verdict is `Failed`: `?` then ends the questions,
+    /// because the next question would make no sense.
     pub fn say(&mut self, finding: Finding) -> Option<()> {
         let is_failure = finding.verdict == Verdict::Failed;
         self.0.push(finding);
@@ -103,7 +103,7 @@ pub fn advice(check: &'static str, what: impl Into<String>, remedy: impl Into<St
     Finding::of(check, Verdict::Note, Failure::new(what).remedy(remedy))
 }
 
-/// Lanes are in use, and something needs attention.
+/// A fact that needs attention although lanes are in use.
 pub fn warning(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
     Finding::of(check, Verdict::Warning, Failure::new(what).remedy(remedy))
 }

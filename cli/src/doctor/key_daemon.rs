@@ -155,8 +155,8 @@ pub fn users(sockets: Vec<PathBuf>) -> Vec<u32> {
 }
 
 /// Finds key daemons without the process that opens files for them. Only daemons of this user and
-/// of the configured user count, because any user can give a process their name. A container has
-/// its own doctor for its daemon.
+/// of the configured user count, because any user can give a process the name [`PROCESS`]. The
+/// daemon of a container is left to a doctor in that container.
 fn without_reader(configuration: &Configuration) -> Vec<u32> {
     let (mut daemons, mut parents) = (Vec::new(), Vec::new());
     let own = rustix::process::geteuid().as_raw();
@@ -192,9 +192,10 @@ fn left_over(socket: &Path) -> Finding {
     advice(DAEMON, what, remedy)
 }
 
-/// Whether the daemon answers, by its offers or by the reason why it offers nothing.
+/// Reports whether the daemon answers. `offers` has the keys that it offers, or the reason why it
+/// offers none.
 fn daemon(socket: &Path, offers: Result<Vec<Offer>, Failure>) -> Finding {
-    // Where systemd has opened the socket, it does not show which process answers.
+    // If systemd has opened the socket, the socket does not show which process answers.
     let answers = format!("the key daemon answers at {}", socket.display());
     match offers {
         Ok(offers) => {
@@ -252,7 +253,7 @@ pub fn reference(path: &Path) -> Finding {
     }
 }
 
-/// Reads a file, which may belong to another user: this never waits, and reads up to a bound.
+/// Reads a file, which may belong to another user: never waits, and reads at most [`LONGEST_FILE`].
 fn text_of(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = open_any(path)?;

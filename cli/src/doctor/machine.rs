@@ -22,8 +22,8 @@ pub fn rsa_gains_nothing(backend: Backend) -> bool {
         .all(|shape| lanes_bring_nothing(backend, shape))
 }
 
-/// Which lanes the CPU has. Without lanes for RSA nothing has failed: OpenSSL's own code computes,
-/// as on any machine without lockstep.
+/// Reports the lanes of the CPU. Without lanes for RSA nothing has failed: OpenSSL's own code
+/// computes, as on any machine without lockstep.
 pub fn instructions(hardware: Option<Backend>) -> Finding {
     let (what, remedy) = match hardware {
         Some(backend) if rsa_gains_nothing(backend) => (
@@ -50,7 +50,7 @@ pub fn instructions(hardware: Option<Backend>) -> Finding {
     advice("instructions", what, remedy)
 }
 
-/// Which lanes the environment leaves enabled.
+/// Reports the lanes that the environment leaves enabled.
 pub fn settings() -> Finding {
     let config = Config::default().with_env();
     if !config.mistakes.is_empty() {
@@ -93,8 +93,8 @@ pub fn settings() -> Finding {
     }
 }
 
-/// Names variables of the environment that look like settings and are none. Variables with a name
-/// close to a setting count as mistakes in the settings, and are reported there.
+/// Names variables of the environment that look like settings and are none. Leaves out variables
+/// with a name close to a setting: [`settings`] reports them as mistakes.
 pub fn unknown_variables() -> Option<Finding> {
     let mistakes = Config::default().with_env().mistakes.to_string();
     let mut names = Config::unknown_environment();

@@ -21,7 +21,7 @@ const MOST_OF_ONE: usize = 2;
 enum Source {
     /// Root, or the user who asks.
     Trusted,
-    /// Another user, whose process is seen to run.
+    /// Another user, whose process this program sees running.
     Seen,
     /// Another user, for a process in another PID namespace. Any user can write counters of
     /// processes that do not exist.
@@ -70,8 +70,8 @@ fn keep_one_of_each(processes: &mut Vec<ProcessStats>) {
 /// Findings that need attention, for this user; failed checks and settings without effect come
 /// first.
 ///
-/// No entry of one user displaces entries of another user, and no other user alone can make doctor
-/// fail.
+/// No entry of one user displaces entries of another user. Only processes of root and of the asking
+/// user can make doctor fail.
 pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
     let all = found.processes.iter().flat_map(|process| {
         let all = warnings(&process.snapshot).into_iter();
@@ -142,7 +142,7 @@ fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Finding 
     };
     let of_user = match source {
         Source::Seen => format!(" of user {user}"),
-        // The name has it already.
+        // Root and the asking user are not named, and the name of an unseen process has its user.
         Source::Trusted | Source::Unseen => String::new(),
     };
     if source == Source::Unseen {
@@ -185,8 +185,8 @@ fn other_builds(found: &Published, own: &str) -> Option<Finding> {
     })
 }
 
-/// Describes the processes without a known failed check, or with one that only another user
-/// reports.
+/// Describes the running processes, if none of root or of the asking user reports a failed check.
+/// Processes of other users that report one are not counted.
 fn no_failed_check(found: &Published, asker: u32) -> Finding {
     let is_alleged = |process: &&ProcessStats| {
         process.snapshot.failed_checks > 0 && Source::of(process, asker) != Source::Trusted
@@ -455,7 +455,7 @@ mod tests {
         assert!(findings[0].2.starts_with(starts[0]), "{findings:?}");
         assert!(findings[1].2.starts_with(starts[1]), "{findings:?}");
         assert!(findings[1].2.contains("Only a file of user 999 says so"));
-        // Any user can write so of a process that runs.
+        // Any user can also write such counters for a running process.
         let failing = ProcessStats {
             snapshot: failing(1),
             ..good

@@ -88,7 +88,7 @@ fn host_and_port(text: &str) -> Result<String, String> {
 }
 
 impl ServiceOptions {
-    /// Which service to look at, if any.
+    /// Returns the service to look at, if any.
     pub fn wanted(&self) -> Option<Wanted> {
         let service = |name: &String| Wanted::Service {
             units: units(name),
@@ -191,7 +191,7 @@ struct Service<'a> {
 }
 
 impl Service<'_> {
-    /// Looks at its files.
+    /// Looks at the service's files.
     fn look(&mut self, configuration: Option<&PathBuf>, root: &Path) -> Result<(), Failure> {
         let subject = self.subject;
         let directories = subject.directories.iter();
@@ -295,7 +295,7 @@ impl Service<'_> {
         own.chain(policy.into_iter().flatten()).collect()
     }
 
-    /// Finds the reason why the service does not agree on the hybrid at an address.
+    /// Finds the reason why the service does not agree on the group [`HYBRID`] at an address.
     fn without_hybrid(&self, lists: &[GroupList], address: &str, session: &Session) -> Finding {
         let others = lists
             .iter()
@@ -321,7 +321,7 @@ impl Service<'_> {
         advice("hybrid", what, remedy)
     }
 
-    /// Lists of groups that OpenSSL refuses.
+    /// Reports lists of groups that OpenSSL refuses.
     fn groups(&self, configuration: Option<&Configuration>, findings: &mut Findings) {
         for GroupList { list, place } in self.group_lists(configuration) {
             let Some(unknown) = groups::unknown(&list, configuration) else {
@@ -452,7 +452,8 @@ impl Service<'_> {
     ) -> Option<()> {
         let has_references = !self.seen.references.is_empty();
         let libraries = self.files(false, Mapped::is_libcrypto);
-        // The module belongs to the libcrypto that has loaded it, which may be inside the program.
+        // The module belongs to the libcrypto that has loaded it. That may be linked statically
+        // into the program.
         let is_inside = libraries.is_empty() && !self.files(true, Mapped::is_module).is_empty();
         if is_inside {
             let what = "it uses the OpenSSL inside of its program, which has loaded the module";
@@ -506,7 +507,7 @@ impl Service<'_> {
         Some(())
     }
 
-    /// Its counters, if they can be read.
+    /// Returns the counters of the service, or reports why they cannot be read.
     fn tally(
         &self,
         configuration: Option<&Configuration>,
@@ -527,7 +528,7 @@ impl Service<'_> {
         Some(tally)
     }
 
-    /// Finds the reason why it publishes no counters.
+    /// Finds the reason why the service publishes no counters.
     fn uncounted(&self, configuration: Option<&Configuration>) -> Finding {
         let limits = self
             .subject

@@ -17,7 +17,7 @@ use crate::files::{entries, text_of};
 use crate::servers::DROP_IN;
 use crate::unit::{stem, template, unit_of_groups};
 
-/// How often the services are looked at.
+/// Interval at which the services are looked at.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The services that are to load the module.
@@ -39,7 +39,8 @@ impl Services {
         Path::new("/").join(&self.root).join(path)
     }
 
-    /// Looks again if it is time to; returns lines for the log.
+    /// Looks at the services if [`INTERVAL`] has passed since the last look. Returns lines for the
+    /// log.
     pub fn look(&mut self, found: &Published) -> Vec<String> {
         if self
             .looked
@@ -61,8 +62,9 @@ impl Services {
         let before = std::mem::take(&mut self.loaded);
         let mut unknown = BTreeSet::new();
         for (service, pid, user) in self.processes() {
-            // It may have its counters where they were not read: root's file, which a server has
-            // that becomes another user, or its own user's. No other user can hide it.
+            // If not all counters of root and of the process's user were read, the process may
+            // have counters there. It has them in a file of root's if it was started as root. No
+            // other user can hide it.
             if [0, user].iter().any(|user| found.incomplete.contains(user)) {
                 unknown.insert(service.clone());
             }
@@ -89,7 +91,8 @@ impl Services {
         lines
     }
 
-    /// Whether this is a process of such a service: the kernel says so, and no file of counters.
+    /// Whether a process belongs to one of these services. The kernel decides this, not the file of
+    /// counters.
     pub fn has(&self, process: &ProcessStats) -> bool {
         let directory = self.at(&format!("proc/{}", process.pid));
         process.alive && self.service_of(&directory).is_some()
@@ -113,8 +116,8 @@ impl Services {
         out
     }
 
-    /// The units with a drop-in that names a configuration, if its processes publish their
-    /// counters where all do.
+    /// The units whose drop-in names a configuration of OpenSSL that leaves the counters in the
+    /// default place.
     fn configured(&self) -> BTreeSet<String> {
         let named = entries(&self.at("etc/systemd/system")).filter_map(|path| {
             let name = path.file_name()?.to_str()?;
@@ -208,7 +211,7 @@ mod tests {
         // Its counters are somewhere else.
         unit("elsewhere", "/etc/elsewhere.cnf");
         write("etc/elsewhere.cnf", "[l]\n stats_dir = /var/x\n");
-        // This one is of somebody else.
+        // `install` has not written this drop-in.
         let other = "etc/systemd/system/other.service.d/zz-lockstep.conf";
         write(other, "[Service]\nNice=3\n");
         write("etc/lockstep/openssl.cnf", "[l]\nslots = 2\n");

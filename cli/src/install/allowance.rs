@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lockstep_common::Failure;
 use lockstep_remote::DEFAULT_SOCKET;
 
-/// Stands before the lines that `install` has written.
+/// Line before the lines that `install` has written.
 const HEADER: &str = "# By `lockstep install --keyd`: the keys are references to the key daemon.";
 /// Setting that allows references.
 const ALLOWED: (&str, &str) = ("references", "yes");
@@ -56,7 +56,7 @@ pub fn is_in(text: &str) -> bool {
     value(text, ALLOWED.0) == Some(ALLOWED.1)
 }
 
-/// Fails if the text of a configuration, named like this, does not allow references.
+/// Fails if the text of a configuration, which messages call `named`, does not allow references.
 pub fn check(text: &str, named: &str) -> Result<(), Failure> {
     match is_in(text) {
         true => Ok(()),

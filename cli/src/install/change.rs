@@ -96,8 +96,8 @@ impl Plan {
             self.changes.iter().for_each(|own| drop(own.clear()));
             return Ok(());
         }
-        // Without room for a mark there is none for a text either. A removal needs a mark only if
-        // it is killed.
+        // An error here is ignored. If there is no room for a mark, there is none for a text
+        // either, and a removal needs a mark only if it is killed.
         let begin = |mark: &&PathBuf| {
             let begun = begin(mark);
             begun.inspect_err(|_| remove_directories(mark)).is_ok()

@@ -33,7 +33,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Pairs of a path that the daemon keeps, and the path in whose place the service sees it.
+    /// Pairs of a path of references that the daemon keeps, and the path at which the service sees
+    /// them.
     pub fn binds(&self) -> Vec<(PathBuf, PathBuf)> {
         let kept = self.section.references();
         let file = &self.section.file;
@@ -71,7 +72,7 @@ struct Whole {
     public: Vec<(OsString, String)>,
 }
 
-/// A key as the server's configuration names it, and with links resolved.
+/// Path of a key as the server's configuration names it, and the path with links resolved.
 type Named = (PathBuf, PathBuf);
 
 /// Decides which section of the daemon's configuration holds each key, and makes the references.
@@ -241,7 +242,8 @@ fn whole(directory: &Path, keys: &[Named]) -> Option<Whole> {
         if found.key {
             let file = fs::canonicalize(&path).ok()?;
             let above = file.parent()?.to_owned();
-            // If a link leads to a key in another directory, references replace that one, too.
+            // If a link leads to a key in another directory, references take the place of that
+            // directory, too.
             let is_far = !above.starts_with(&real) && !directories.contains(&above);
             let is_known = keys.iter().any(|(_, known)| *known == file);
             let is_alike = |file: &PathBuf| contents(file).key || public_in(file).is_some();

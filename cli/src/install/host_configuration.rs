@@ -23,7 +23,7 @@ use crate::words::joined;
 
 /// The configuration that a server is to load.
 pub struct HostConfiguration {
-    /// Its path for the server.
+    /// Its path on the server's system.
     pub named: String,
     /// The text that it will have.
     pub text: String,

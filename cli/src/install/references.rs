@@ -176,8 +176,8 @@ impl Keys {
             let text = drop_in_text(server, pairs, self.bind);
             of_server.push(drop_in.own(|there| is_drop_in(server, there), Some(text))?);
         }
-        // The drop-ins come last, because they change the files that the server sees: it would not
-        // start without its references, which the daemon cannot write everywhere.
+        // The drop-ins come last, because they change the files that the server sees. The server
+        // would not start without its references, and the daemon may fail to write them.
         if self.daemon.is_some() && (has_some(&changes) || has_some(&of_server)) {
             changes.push(written(server, &self.configuration));
         }
@@ -369,8 +369,8 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
     // A line that the daemon does not understand may be meant to hold a key.
     let holds_more = !left.keys.is_empty() || !left.wrong.is_empty();
     if system.runs_systemd() && has_unit(root) && !holds_more {
-        // This comes before the sections go: the next `uninstall` knows by them that the daemon is
-        // to be disabled.
+        // The daemon is disabled before its sections are removed: the next `uninstall` knows by the
+        // sections that the daemon is to be disabled.
         plan.changes.push(Change::Run {
             command: format!("systemctl disable {UNITS}"),
             undo: Some(format!("systemctl enable {UNITS}")),
@@ -380,7 +380,7 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
         Some(text) => Change::Write { path, text },
         None => Change::Remove { path },
     });
-    // Sockets that systemd no longer knows, and that no socket unit removes.
+    // Without systemd, no socket unit removes the daemon's own socket.
     if !holds_more && !system.runs_systemd() {
         let there = Configuration::parse(there.unwrap_or_default());
         sockets.push(there.socket.display().to_string());

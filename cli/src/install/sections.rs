@@ -86,7 +86,7 @@ impl Sections {
                 parts.push(Part::Own(section));
                 rest = after;
             } else {
-                // The last line of an administrator may have no end.
+                // The administrator's last line may have had no line break.
                 let is_section = |at: usize| Section::parse(&rest[at..]).is_some();
                 let end = rest.find('\n');
                 let end = end.map_or(rest.len(), |at| at + usize::from(!is_section(at)));

@@ -9,9 +9,9 @@ use lockstep_engine::Page;
 /// A file that is mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapped {
-    /// Where it is or, if it was deleted, where it was.
+    /// Path of the file; if the file was deleted, its former path.
     pub path: PathBuf,
-    /// Whether the file of that name is another one by now, or none.
+    /// Whether that path leads to another file by now, or to none.
     pub is_deleted: bool,
     device: String,
     inode: u64,
@@ -32,14 +32,14 @@ impl Mapped {
         self.name().starts_with("libcrypto") && self.name().contains(".so")
     }
 
-    /// The directory that it lies in and its name, if it holds counters. Any user may have put
-    /// another directory in the place of one that was deleted.
+    /// Directory and name of the file, if it holds counters and was not deleted. Any user may have
+    /// put another directory in the place of one that was deleted.
     pub fn counters(&self) -> Option<(&Path, &str)> {
         let directory = self.path.parent()?;
         (!self.is_deleted && Page::is_file_name(self.name())).then(|| (directory, self.name()))
     }
 
-    /// How it is shown.
+    /// Describes the file in messages.
     pub fn shown(&self) -> String {
         match self.is_deleted {
             true => format!("{} (replaced or removed since)", self.path.display()),
@@ -59,7 +59,7 @@ pub fn mapped(maps: &[u8]) -> Vec<Mapped> {
     files
 }
 
-/// Addresses, permissions, offset, device, inode, path.
+/// Parses a line: addresses, permissions, offset, device, inode, path.
 fn line(line: &[u8]) -> Option<Mapped> {
     let mut rest = line;
     let mut word = || {

@@ -33,7 +33,7 @@ fn header(server: &Server) -> String {
 }
 
 /// Beginning of a line that shows a reference in the place of a key. Where the reference is
-/// missing, the service does not start: nobody who takes it over later finds a key.
+/// missing, the service does not start: nobody who takes the service over later finds a key.
 pub const BIND: &str = "BindReadOnlyPaths=";
 /// The same for a service that starts with the key where the reference is missing: with a dash,
 /// systemd leaves out a file that is not there.

@@ -6,11 +6,12 @@
 //! `global` from each file, and of several lines with `maxconn` or `maxpipes` the first one. So the
 //! administrator's own numbers hold, and the file has only lines that are missing.
 //!
-//! HAProxy reserves two descriptors for each of `maxconn`, and two for each of `maxpipes`, by which
-//! it is told of the paused ones. Where it may not have as many, `haproxy -c` says nothing, and the
-//! start fails. So numbers are tried by starts of an HAProxy that serves nobody, which reports its
-//! numbers (`show info`): first without the lines, then with them and as many connections. As root
-//! HAProxy raises its limit for them. Only where it cannot, it gets fewer connections.
+//! HAProxy reserves two descriptors for each of `maxconn`, and two for each of `maxpipes`. The
+//! descriptors of `maxpipes` are for paused handshakes. If the limit of the process is lower,
+//! `haproxy -c` says nothing, and the start fails. So `install` tries numbers by starts of an
+//! HAProxy that serves nobody, which reports its numbers (`show info`): first without the lines,
+//! then with the lines and the same number of connections. As root HAProxy raises its limit for
+//! them. Only where it cannot, it gets fewer connections.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -50,7 +51,8 @@ const LINES: [&str; 5] = [
     "no strict-limits",
     ALONE,
 ];
-/// Precedes HAProxy's own limit of connections, where `maxconn` is lower.
+/// Beginning of a comment with the number of connections that HAProxy would take without these
+/// lines, if `maxconn` is lower.
 const ALONE: &str = "# maxconn without these lines: ";
 
 /// Text of the file while a running HAProxy, or a file of the administrator, names it.
@@ -91,7 +93,7 @@ const SECTIONS: [&str; 16] = [
     "program", "cache", "ring", "http-errors", "fcgi-app", "log-forward", "crt-store", "acme",
 ];
 
-/// Minimum number of connections for a start.
+/// Minimum number of connections with the lines, unless HAProxy takes fewer without them.
 const FEWEST: u64 = 100;
 
 /// Maximum number of descriptors to plan for. Some containers allow a thousand times as many, and
@@ -103,7 +105,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Settings of a unit with which HAProxy may lack root's right to raise its limits.
 const WITHOUT_RIGHTS: [&str; 3] = ["User", "CapabilityBoundingSet", "PrivateUsers"];
 /// Script that runs a program with a limit of file descriptors. The program ends with this process,
-/// even if it is killed.
+/// even if this process is killed.
 const TRIAL: &str = "ulimit -n \"$1\" 2> /dev/null
 shift
 exec setpriv --pdeathsig KILL \"$@\"";
@@ -133,7 +135,7 @@ struct Reported {
 }
 
 impl Reported {
-    /// From the answer to `show info`.
+    /// Parses the answer to `show info`.
     fn parse(text: &str) -> Option<Reported> {
         let number = |name| {
             let mut lines = text.lines();
@@ -173,7 +175,7 @@ enum Way {
     None,
 }
 
-/// Finds the lines that HAProxy's configuration lacks, and the way to HAProxy for them.
+/// Finds the lines that HAProxy's configuration lacks, and the way by which HAProxy can read them.
 pub fn missing(system: &System<'_>, starter: &Starter) -> Lines {
     let mut global = Global::default();
     for file in haproxy_files(system) {
@@ -248,8 +250,8 @@ fn is_simple(options: &str) -> bool {
     options.chars().all(is_simple)
 }
 
-/// Number of file descriptors that its service may have, up to a bound; `None` where that is not
-/// known.
+/// Number of file descriptors that HAProxy's service may have, up to [`MOST_DESCRIPTORS`]; `None`
+/// if it is not known.
 fn limit(system: &System<'_>) -> Option<u64> {
     let of_unit = |value: &str| match value.rsplit(':').next() {
         Some("infinity") => Some(u64::MAX),

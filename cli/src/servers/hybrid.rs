@@ -1,8 +1,9 @@
 //! The hybrids of TLS 1.3 with ML-KEM, which OpenSSL has from 3.5 on, and before that by the module
 //! alone.
 //!
-//! No configuration that others read may name them: libssl refuses the whole list where the module
-//! is not active. So a server's own directive does, and then that server needs the module to start.
+//! No configuration that other programs read may name the hybrids: libssl refuses the whole list
+//! where the module is not active. So a server's own directive names them, and then that server
+//! needs the module to start.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,8 @@ pub fn needs_module() -> bool {
     lockstep_conf::installed().is_ok_and(|openssl| openssl.number < HAS_HYBRIDS)
 }
 
-/// The line of a server's own configuration that turns them on, and where it goes.
+/// The line of a server's own configuration that turns hybrids on, and its place there; `None` if
+/// they are unknown.
 pub fn hybrid_directive(server: &str) -> Option<String> {
     let mut servers = SERVERS.iter();
     let server = servers.find(|known| known.name == server && !known.hybrid.is_empty())?;

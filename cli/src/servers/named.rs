@@ -12,7 +12,7 @@ use crate::files::{entries, text_of};
 pub const NEW: &str = "lockstep-new";
 pub const OLD: &str = "lockstep-old";
 
-/// Where the environments of services are set.
+/// Files and directories that set the environments of services.
 const ENVIRONMENTS: [&str; 5] = [
     // This includes the environment of all services (systemd-system.conf(5)).
     "etc/systemd",
@@ -35,7 +35,7 @@ pub fn naming(root: &Path, is_gone: impl Fn(&Path) -> bool, text: &str) -> Optio
     files.find(|path| !is_gone(path) && has_line(path, |line| line.contains(text)))
 }
 
-/// The first file of a server's own configuration with such a line.
+/// The first file of a server's own configuration with a line that `is_wanted` accepts.
 pub fn naming_of(
     server: &Server,
     root: &Path,
@@ -46,7 +46,7 @@ pub fn naming_of(
     files.find(|path| has_line(path, &is_wanted))
 }
 
-/// Whether a file has such a line, comments apart.
+/// Whether a file has a line that `is_wanted` accepts, comments apart.
 pub fn has_line(path: &Path, is_wanted: impl Fn(&str) -> bool) -> bool {
     let text = text_of(path).unwrap_or_default();
     let lines = text.lines().map(str::trim_start);

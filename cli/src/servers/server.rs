@@ -194,8 +194,8 @@ impl Server {
         names.map(|name| format!("etc/{name}")).collect()
     }
 
-    /// The empty file that is there while a command changes the files of the server, and after one
-    /// that was killed.
+    /// The path of an empty file that exists while a command changes the files of the server, and
+    /// stays if the command is killed.
     pub fn mark(&self, root: &Path) -> PathBuf {
         root.join(format!("etc/lockstep/{}{MARK}", self.name))
     }

@@ -32,7 +32,7 @@ pub struct Ledger {
     pub cut_off: bool,
 }
 
-/// A server, as its series and lines are called.
+/// Name and user of a server, by which its series and lines are called.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Server {
     /// Name of its processes, fit for a terminal; empty if it is unknown, because they run in
@@ -266,7 +266,7 @@ mod tests {
         );
     }
 
-    /// As one that is left out for want of room, or while it takes its place.
+    /// For example, a process that is left out for want of room, or while it takes its place.
     #[test]
     fn a_process_that_is_not_seen_for_a_while_counts_once() {
         let mut ledger = Ledger::default();
@@ -276,7 +276,7 @@ mod tests {
             ledger.look(&found(&[]), |_| true);
         }
         assert_eq!(of(&ledger, "nginx"), (8, 0));
-        // Nor does it count backwards, or another one that has its number, as this one.
+        // A lower count is not subtracted, and a later process with the same number counts anew.
         let mut later = process(1, "nginx", 2);
         ledger.look(&found(&[later.clone()]), |_| true);
         assert_eq!(of(&ledger, "nginx"), (8, 1));

@@ -25,7 +25,7 @@ pub struct Setting {
     set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
 }
 
-/// Settings before 0.2.0.
+/// Names that were settings before 0.2.0.
 const GONE: [&str; 6] = [
     "check_every",
     "gather",
@@ -271,7 +271,7 @@ impl Setting {
         Setting::readable().find(|setting| setting.name == name)
     }
 
-    /// Returns its name in the environment.
+    /// Returns the setting's name in the environment.
     pub fn variable(&self) -> String {
         variable(self.name)
     }
@@ -294,7 +294,7 @@ impl Given<'_> {
         }
     }
 
-    /// Reads the path of a socket. An error names the other values, too.
+    /// Reads the path of a socket. An error also names `others`, the other possible values.
     fn socket(&self, others: &str) -> Result<PathBuf, ConfigError> {
         let path = self.path();
         match path.is_absolute() && self.value.len() <= LONGEST_PATH {

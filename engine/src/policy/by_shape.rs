@@ -27,7 +27,7 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
 /// its memory and the tables of a curve cost. Measured, see `docs/decisions/loading.md`.
 pub(crate) fn left_first(shape: Shape) -> u32 {
     match shape {
-        // Lanes serve a longer one alone sooner, even with all preparation.
+        // Lanes serve a request with a longer key sooner, even with all preparation.
         Shape::Rsa { size, .. } => u32::from(size.bits() <= 2048),
         // OpenSSL's own implementation takes long for these.
         Shape::EcdsaSign(Curve::P384) | Shape::EcdsaVerify(Curve::P384) => 1,
@@ -51,8 +51,8 @@ pub enum Batch {
     /// RSA.
     #[default]
     Rsa,
-    /// All but key pairs, for which the pool fills the lanes. It is for programs that need many
-    /// operations more than quick ones.
+    /// All but key pairs, for which the pool fills the lanes. For programs that need throughput
+    /// more than short latency.
     All,
 }
 

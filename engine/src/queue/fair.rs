@@ -30,8 +30,8 @@ impl Account {
 const MOST: usize = 1024;
 /// Number of requests that are taken of an account before the others are looked at.
 const AT_ONCE: usize = 64;
-/// Time of looks after which an account gives no more requests in a round; also the most that one
-/// look is charged.
+/// Total time of the looks in a round after which no more requests of an account are taken; also
+/// the maximum charge of one look.
 const A_LOOK: Duration = Duration::from_micros(100);
 /// Maximum time by which looks alone can put the clock of an account ahead. So an account whose
 /// requests were refused for an hour is served soon when it makes good ones.
@@ -57,8 +57,9 @@ struct Turn<T> {
     count: usize,
     /// Time of its last request.
     last: Instant,
-    /// Number of requests that were taken in this round; `took` is the time that this took.
+    /// Number of requests that were taken in this round.
     taken: usize,
+    /// Time of the looks in this round.
     took: Duration,
 }
 
@@ -123,7 +124,8 @@ impl<T> Turns<T> {
         own.lines[shape].push_back(request);
     }
 
-    /// Returns the account. It has come back if it had no requests here.
+    /// Returns the entry of an account, and adds one if there is none. An account without requests
+    /// has come back after a pause: if its clock is behind `Turns::clock`, sets it forward.
     fn own(&mut self, account: Account, now: Instant) -> &mut Turn<T> {
         let (clock, shapes) = (self.clock, self.shapes);
         let place = self.accounts.iter().position(|own| own.account == account);

@@ -126,8 +126,8 @@ impl<E: Executor> Queue<E> {
         answer.unwrap_or_else(|| Err(self.declined(Declined::Late)))
     }
 
-    /// Takes the posted request of a lost job back. If a batch has the request already, the answer
-    /// is dropped when it comes. Either way the permit is given back then.
+    /// Takes the posted request of a lost job back, and gives its permit back. If a batch has the
+    /// request already, the answer is dropped when it comes, and the permit is given back then.
     pub(crate) fn abandon(&self, shape: E::Shape, ticket: Ticket<Answer<E>>) {
         let post = self.job_queue.of(shape).remove(ticket.completion());
         // Both hold the completion, and with it the permit.

@@ -207,8 +207,8 @@ impl<E: Executor> Queue<E> {
 
     /// Hands free slots to the next leaders. Every change of the state ends here.
     ///
-    /// A worker that calls this comes back for its next assignment anyway, so the first one needs
-    /// no wake-up.
+    /// A worker that calls this comes back for its next assignment anyway, so the first assignment
+    /// needs no wake-up.
     pub(super) fn hand_on<'a>(&'a self, mut state: Guard<'a, E>, mut worker_comes: bool) {
         while let Some(call) = self.next_call(&mut state) {
             match call {
@@ -229,7 +229,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Assigns a free slot, if there is one, and a line whose batch starts now.
+    /// Assigns a free slot to a line whose batch starts now, if there are both.
     fn next_call(&self, state: &mut State<E>) -> Option<Call<E>> {
         if state.free.is_empty() {
             return None;

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use crate::thread_id::ThreadId;
 
-/// The leaders that are expected back, and the number of the others. Threads `F` wait for their
-/// batches.
+/// The leaders that are expected back, and the number of the others. `F` is a thread that waits for
+/// a leader's batch.
 pub(super) struct Leaders<F> {
     pub(super) expected: Vec<Leader<F>>,
     begun: u64,

@@ -102,7 +102,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Collects until there is a batch; `None` at the end.
+    /// Collects until there is a batch; `None` at the end of the service.
     fn next_batch(&self, slot: Slot<E>, source: &Mutex<impl Source>) -> Option<Batch<E>> {
         let mut source = lock(source);
         loop {
@@ -135,8 +135,8 @@ impl<E: Executor> Queue<E> {
         state.next_shape(|line| self.policy.may_start(&self.view(line), state.long))
     }
 
-    /// Waits for requests of a shape that are likely to come. It costs no CPU time, and no time
-    /// either if only one sender is active. Requests of another shape end the wait.
+    /// Waits for requests of a shape that are likely to come. The wait uses no CPU time, and there
+    /// is none if only one sender is active. Requests of another shape end it.
     fn sleep_for_company<'a>(
         &'a self,
         mut state: Guard<'a, E>,
@@ -166,7 +166,7 @@ impl<E: Executor> Queue<E> {
                 return state;
             }
             drop(state);
-            // It does not sleep at the source, where each request would wake it.
+            // The thread does not sleep at the source, where each request would wake it.
             std::thread::sleep(GLANCE);
             source.collect(false);
             state = self.lock();
@@ -187,7 +187,7 @@ impl<E: Executor> Queue<E> {
             state.long += 1;
             drop(state);
             if !is_lost(LOST_CALL) {
-                // For requests that come meanwhile.
+                // Another thread may now use the spare slot for requests that come meanwhile.
                 self.assignment.notify_one();
             }
         }

@@ -23,7 +23,7 @@ pub(crate) const AT_ONCE: usize = 2;
 #[derive(Default)]
 pub(crate) struct Simple {
     pub declines_lone: bool,
-    /// Number of batches in `run` now.
+    /// Number of batches in `execute` now.
     pub inside: AtomicUsize,
     pub gate: Gate,
     /// Holds up batches with the request [`HELD`], while it is closed.
@@ -221,7 +221,7 @@ fn queue_of(
     Arc::new(Queue::new(executor, policy, bounds, counters))
 }
 
-/// Counts its notices.
+/// Counts the calls of [`notify`](Notify::notify).
 #[derive(Clone, Default)]
 pub(crate) struct WakeUps(pub std::sync::Arc<AtomicUsize>);
 

@@ -26,9 +26,10 @@ pub(crate) struct Queue<E: Executor> {
     pub(crate) counters: Counters,
     pub(super) policy: Policy,
     pub(super) bounds: Bounds,
-    /// Time at which the queue was made. `refused`: the milliseconds from then until a worker could
-    /// not be started; zero if that never happened.
+    /// Time at which the queue was made.
     pub(super) since: Instant,
+    /// Time at which no worker could be started, in milliseconds since the queue was made; zero if
+    /// that never happened.
     pub(super) refused: AtomicU64,
     /// Starts a worker.
     pub(crate) start_thread: StartThread,
@@ -96,7 +97,7 @@ pub(super) struct Entry<E: Executor> {
     pub(super) owner: Owner<E>,
     pub(super) arrival: u64,
     pub(super) since: Option<Instant>,
-    /// Time by which it should be served. The shape with the earliest one goes first.
+    /// Time by which the request should be served. The shape with the earliest time goes first.
     pub(super) turn: Option<Instant>,
     /// Time at which its thread leaves, if it blocks.
     pub(super) due: Option<Instant>,
@@ -354,8 +355,8 @@ impl<E: Executor> State<E> {
         Some(entry.request)
     }
 
-    /// Takes the oldest request whose thread is blocked, as the leader's own request now, and the
-    /// thread's waiter.
+    /// Takes out the oldest request whose thread is blocked, and makes it the leader's own. Returns
+    /// the thread's waiter and the request.
     pub(super) fn pop_thread(
         &mut self,
         shape: E::Shape,
@@ -401,7 +402,7 @@ impl<E: Executor> State<E> {
         }
     }
 
-    /// Counts the batch of a slot, which begins, and returns its number of passes.
+    /// Counts the batch of a slot as running, and returns its number of passes.
     pub(super) fn begin_batch(
         &mut self,
         shape: E::Shape,

@@ -1,4 +1,4 @@
-//! Jobs that wait for another thread, and the thread that wakes them if that one never ends.
+//! Jobs that wait for another thread, and the waking of these jobs if that thread never ends.
 //!
 //! A paused job cannot look at the clock. An idle worker does so for all of them: while there are
 //! such jobs, it looks once in each period, and wakes the jobs that have waited too long without an
@@ -77,7 +77,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Looks at the jobs, if it is time: a worker may have one batch after the other.
+    /// Looks at the jobs, if it is time, between two batches of a worker, which may never be idle.
     pub(super) fn look_between<'a>(&'a self, state: Guard<'a, E>) -> Guard<'a, E> {
         match state.watched.next_look {
             Some(due) if due <= now() => self.look(state, false),

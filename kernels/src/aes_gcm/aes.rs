@@ -27,21 +27,22 @@ pub(super) fn encipher<B: Blocks, const N: usize>(b: B, key: &Key, states: &mut 
     ));
 }
 
-/// The last word of a block in all places; in `ROTATED`, rotated by a byte (RotWord).
+/// Shuffle that copies the last word of a block to all four words.
 const LAST_WORD: Block = [
     12, 13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15,
 ];
+/// The same, with each word rotated by a byte (RotWord).
 const ROTATED: Block = [
     13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15, 12,
 ];
-/// The second word in all places, rotated by a byte. With a key of 192 bits it is the last word.
+/// The same with the second word, which is the last one in `high` for a key of 192 bits.
 const SECOND_ROTATED: Block = [5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4];
 
 /// The number one in each word.
 const ONES: u128 = u128::MAX / 0xffff_ffff;
 
-/// KeyExpansion (FIPS 197, section 5.2). Each round of the loop computes the next four words, and
-/// as many more as the key has more than four.
+/// KeyExpansion (FIPS 197, section 5.2). Each turn of the loop computes as many words as the key
+/// has: four in `low`, the others in `high`.
 #[inline(never)]
 pub(super) fn expand<B: Blocks>(b: B, key: &mut Key, bytes: &[u8]) {
     enter!(b, [key, bytes], {
@@ -81,7 +82,7 @@ pub(super) fn expand<B: Blocks>(b: B, key: &mut Key, bytes: &[u8]) {
     });
 }
 
-/// Replaces each word by the sum of all words up to it.
+/// Replaces each word by the sum of itself and all words before it.
 #[inline(always)]
 fn sums<B: Blocks>(b: B, a: B::Vector) -> B::Vector {
     const NONE: u8 = 128;

@@ -39,7 +39,7 @@ pub(super) fn tag<B: Blocks>(b: B, key: &Key, message: &Message) -> Block {
     hash
 }
 
-/// Hashes the rest of a block and both lengths.
+/// Multiplies the last block if it is incomplete, and hashes both lengths.
 #[inline(never)]
 fn finish<B: Blocks>(b: B, key: &Key, hash: &mut Block, additional: u64, data: u64) {
     enter!(b, [hash], {

@@ -1,8 +1,9 @@
 //! GHASH (SP 800-38D, section 6.4).
 //!
-//! GHASH numbers the bits of a block from the other end. With their bytes reversed, blocks are
-//! elements of GF(2^128) modulo x^128 + x^127 + x^126 + x^121 + 1, as in POLYVAL. Products are
-//! a·b·x^−128, if H is multiplied by x first (RFC 8452, appendix A).
+//! In GHASH, the most significant bit of a block's first byte is the coefficient of x^0. With their
+//! bytes reversed, blocks are elements of GF(2^128) modulo x^128 + x^127 + x^126 + x^121 + 1, as in
+//! POLYVAL. The product there is a·b·x^−128. It yields GHASH if H is multiplied by x first (RFC
+//! 8452, appendix A).
 
 use super::aes::encipher;
 use super::state::{Key, POWERS, SHORT, Stride, position};
@@ -22,8 +23,8 @@ impl Stride {
     }
 }
 
-/// Computes the powers of H from the round keys: those in the first vector one by one, the others
-/// vector by vector.
+/// Computes the powers of H from the round keys: the lowest powers, as many as a vector has lanes,
+/// one by one, and the others vector by vector.
 #[inline(never)]
 pub(super) fn prepare<B: Blocks>(b: B, key: &mut Key) {
     enter!(b, [key], {
@@ -59,8 +60,7 @@ pub(super) fn prepare<B: Blocks>(b: B, key: &mut Key) {
     });
 }
 
-/// Returns the powers for the last `count` of the blocks that are hashed at once, the highest
-/// first.
+/// Returns H^`count` to H, the highest power first, and the zeros behind H.
 #[inline(always)]
 pub(super) fn last_powers(key: &Key, count: usize) -> &[u8] {
     &key.powers.as_flattened()[(POWERS - count) * BLOCK_BYTES..]
@@ -92,8 +92,8 @@ fn split_off<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
     first
 }
 
-/// A sum of products over some bytes of a message: at most [`SHORT`] vectors, from the start of a
-/// block.
+/// Sum of the products of at most [`SHORT`] vectors of a message with powers of H. The first vector
+/// starts at a block.
 pub(super) struct Summands<'k, B: Blocks> {
     sum: Sum<B>,
     /// Added to the next vector: the hash before these bytes, then zero.
@@ -147,8 +147,8 @@ impl<'k, B: Blocks> Summands<'k, B> {
     }
 }
 
-/// Returns the hash with one more block, `last`. Where `is_open`, bytes of an incomplete block were
-/// added to `hash`, which is multiplied first.
+/// Returns the hash with one more block, `last`. If `is_open`, an incomplete block was added to
+/// `hash` without a product, so `hash` is multiplied first.
 #[inline(always)]
 pub(super) fn close<B: Blocks>(
     b: B,
@@ -168,7 +168,7 @@ pub(super) fn close<B: Blocks>(
     b.first(b.reverse(sum.reduce(b)))
 }
 
-/// Returns H times the hash, to which all bytes of a block were added.
+/// Returns H times `hash`. The bytes of the last block were added to `hash` already.
 #[inline(always)]
 pub(super) fn last_product<B: Blocks>(b: B, key: &Key, hash: &Block) -> Block {
     let product = product(b, b.reverse(b.block(hash)), b.load(last_powers(key, 1)));
@@ -217,7 +217,7 @@ impl<B: Blocks> Sum<B> {
         self.high = b.xor(self.high, b.multiply::<HIGH_HIGH>(x, y));
     }
 
-    /// Adds the products of two vectors with powers of H.
+    /// Adds the products of two vectors with the powers of `strides`.
     #[inline(always)]
     pub(super) fn add_pair(&mut self, b: B, x: [B::Vector; 2], strides: [&Stride; 2]) {
         let y = [
@@ -234,8 +234,8 @@ impl<B: Blocks> Sum<B> {
         self.high = b.xor3(self.high, high, b.multiply::<HIGH_HIGH>(x[1], y[1]));
     }
 
-    /// Multiplies by x^−128: adds twice a multiple of the modulus that makes the lowest 64 bits
-    /// zero.
+    /// Multiplies by x^−128: in each of two steps, adds the multiple of the modulus that makes the
+    /// lowest 64 bits zero, and drops these bits.
     #[inline(always)]
     pub(super) fn reduce(self, b: B) -> B::Vector {
         let middle = b.xor3(self.low, self.middle, self.high);

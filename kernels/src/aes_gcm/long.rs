@@ -1,9 +1,9 @@
 //! Counter mode and GHASH side by side, eight vectors at a time.
 //!
 //! A unit is eight vectors. While a unit is encrypted, the unit before it is hashed. The lanes of a
-//! vector are hashed apart: with n lanes, each lane adds up every n-th block of the message, at
-//! H^n. So all blocks of a vector are multiplied by the same power, and no unit waits for a sum
-//! over lanes.
+//! vector are hashed apart: with n lanes, each lane evaluates the polynomial of every n-th block of
+//! the message at the point H^n. So all blocks of a vector are multiplied by the same power, and no
+//! unit waits for a sum over lanes.
 
 use super::ghash::{Sum, last_powers};
 use super::state::{Key, LONG};
@@ -69,9 +69,9 @@ struct Unit<'k, B: Blocks, const ENCRYPT: bool> {
 }
 
 impl<B: Blocks, const ENCRYPT: bool> Unit<'_, B, ENCRYPT> {
-    /// Adds products 2·i and 2·i + 1 of this unit. The factors of its products are the hash before
-    /// it, then its vectors except the last one. After all products, the reduced sum plus the last
-    /// vector is the new hash.
+    /// Adds products 2·i and 2·i + 1 of this unit. The factors of the products are the hash before
+    /// the unit, then the unit's vectors except the last one. After all products, the reduced sum
+    /// plus the last vector is the new hash.
     #[inline(always)]
     fn hash_pair(&mut self, i: usize) {
         let (b, x) = (self.b, &self.ciphertext);
@@ -92,8 +92,8 @@ impl<B: Blocks, const ENCRYPT: bool> Unit<'_, B, ENCRYPT> {
         b.sum(b.reverse(sum.reduce(b)))
     }
 
-    /// Encrypts or decrypts a unit, and meanwhile calls `beside` with 0 to 3. Returns the
-    /// ciphertext, bytes of each block reversed.
+    /// Encrypts or decrypts a unit. Calls `beside` with 0, 1, 2 and 3 between the rounds. Returns
+    /// the ciphertext, bytes of each block reversed.
     #[inline(always)]
     fn crypt(&mut self, mut data: InOut<'_>, mut beside: impl FnMut(usize)) -> [B::Vector; LONG] {
         let b = self.b;

@@ -9,8 +9,8 @@ use crate::simd::blocks::{BLOCK_BYTES, Block, MOST_LANES};
 /// Number of rounds with a key of 256 bits.
 pub(super) const MOST_ROUNDS: usize = 14;
 
-/// Number of vectors encrypted side by side in a short message, and at the begin and the end of a
-/// long one.
+/// Number of vectors encrypted side by side in a short message, and at the beginning and the end of
+/// a long one.
 pub(super) const SHORT: usize = 4;
 
 /// Number of vectors encrypted side by side in the middle of a long message.
@@ -38,7 +38,7 @@ pub(super) struct Stride {
 pub struct Key {
     /// H^16 to H, and zeros.
     pub(super) powers: [Block; PLACES],
-    /// H^8n to H^n, n being the lanes.
+    /// H^(8n) to H^n, where n is the number of lanes.
     pub(super) strides: [Stride; LONG],
     pub(super) round_keys: [Block; MOST_ROUNDS + 1],
     pub(super) rounds: usize,
@@ -133,7 +133,7 @@ impl Drop for Message {
     }
 }
 
-/// Returns the number of bytes in an incomplete last block.
+/// Returns the number of bytes in an incomplete last block, or 0.
 pub(super) fn position(length: u64) -> usize {
     length as usize % BLOCK_BYTES
 }

@@ -24,7 +24,8 @@ pub(crate) fn invert_all<S: Simd>(
     });
 }
 
-/// Going upwards, computes the product of the numbers before each number, and of all.
+/// Writes to `running`, for each number, the product of all numbers before it. Returns the product
+/// of all numbers.
 #[inline(always)]
 pub(super) fn products<S: Simd>(
     s: S,
@@ -39,7 +40,8 @@ pub(super) fn products<S: Simd>(
     product
 }
 
-/// Going downwards, computes the inverse of each number from the inverse of the product.
+/// Replaces each number by its inverse, the last number first. `inverse` is the inverse of the
+/// product of all numbers.
 #[inline(always)]
 pub(super) fn divide<S: Simd>(
     s: S,
@@ -55,7 +57,7 @@ pub(super) fn divide<S: Simd>(
     }
 }
 
-/// Replaces a number by its inverse, if no lane has 0; one inversion serves all lanes.
+/// Replaces a number by its inverse. No lane may have 0. One inversion serves all lanes.
 #[inline(never)]
 fn invert_all_lanes<S: Simd>(s: S, number: &mut [S::Limb; LIMBS]) {
     const { assert!(S::LANES <= 8 && S::LANES.is_power_of_two()) };

@@ -398,7 +398,7 @@ fn build_first<S: Simd>(s: S) -> Box<First> {
     let step = step.to_cached();
     let mut point = each_lane(s, S::LANES, &mut base, |base| base.add_assign(&twice));
     for entries in (0..FIRST_ENTRIES).step_by(ENTRIES * S::LANES) {
-        // With many lanes, more points than are left.
+        // With many lanes, these are more points than the table has entries left.
         let points = progression::<S, ENTRIES>(s, &mut point, &step);
         let left = (FIRST_ENTRIES - entries) / S::LANES;
         for (i, coordinates) in points.iter().take(left).enumerate() {

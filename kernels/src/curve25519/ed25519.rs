@@ -84,7 +84,7 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// A seed, whose key is computed.
+/// A seed to compute a key from.
 #[derive(Debug)]
 pub struct KeypairJob<'a> {
     /// The seed.
@@ -336,7 +336,7 @@ fn second_halves<S: Simd>(
     halves
 }
 
-/// Loads a of the first `count` keys, and 0 in the other lanes.
+/// Loads the scalars a of the first `count` keys, and 0 in the other lanes.
 fn secret_scalars<'a, S: Simd>(
     s: S,
     count: usize,
@@ -446,8 +446,7 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
     }
 }
 
-/// Returns whether an encoding is one that a computed point has: y is below p, and there is no sign
-/// where x is 0.
+/// Returns whether an encoding is canonical: y is below p, and the sign bit is 0 where x is 0.
 fn is_canonical(encoding: &[u8; BYTES]) -> bool {
     let [low, b, c, high] = words_of(encoding);
     let (sign, high) = (high >> 63, high & (u64::MAX >> 1));
@@ -478,8 +477,7 @@ pub(super) fn points_of<'a, S: Simd>(
     (y, sign)
 }
 
-/// Computes k, the hash of R, key and message modulo L, for up to as many claims as there are
-/// lanes.
+/// Computes k, the hash of R, key and message modulo L, for at most one claim a lane.
 pub(super) fn hashes<S: Simd>(s: S, claims: &[impl Claim]) -> Limbs<S> {
     let message = |l: usize| {
         let (key, message, signature) = claims[l].parts();

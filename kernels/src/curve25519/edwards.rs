@@ -130,7 +130,7 @@ impl<S: Simd> Point<S> {
         )
     }
 
-    /// Wipes these points: a Z reveals something about a scalar.
+    /// Overwrites these points with the neutral element, since Z depends on a secret scalar.
     #[inline(never)]
     pub(super) fn wipe(s: S, points: &mut [Self]) {
         points.fill(Self::neutral(s));
@@ -227,7 +227,7 @@ impl<S: Simd> Point<S> {
     /// multiplications ("madd-2008-hwcd-3").
     ///
     /// −Q is Q with y + x and y − x exchanged and 2·d·x·y negated. Only F and G depend on 2·d·x·y,
-    /// so they are exchanged instead of its negation.
+    /// so this code exchanges F and G instead of negating 2·d·x·y.
     #[inline(always)]
     pub(super) fn begin_add_affine(&self, other: &Affine<S>, negative: S::Mask) -> HalfSum<S> {
         let (plus, minus) = other.signed(negative);
@@ -235,7 +235,7 @@ impl<S: Simd> Point<S> {
     }
 
     /// Returns P + `other`, or P − `other` where `negative`: 8 multiplications ("add-2008-hwcd-3").
-    /// Without `T`, T is another number, and it is one less.
+    /// Without `T`, the result's T is wrong, and there is one multiplication less.
     #[inline(always)]
     pub(super) fn add_cached<const T: bool>(&self, other: &Cached<S>, negative: S::Mask) -> Self {
         let plus = Factor::select(negative, &other.minus, &other.plus);
@@ -284,7 +284,7 @@ impl<S: Simd> HalfSum<S> {
         self.finish_with::<true>()
     }
 
-    /// Computes the second half; without `T`, T is another number.
+    /// Computes the second half. Without `T`, the result's T is wrong.
     #[inline(always)]
     fn finish_with<const T: bool>(self) -> Point<S> {
         let Self {
@@ -326,7 +326,7 @@ impl<S: Simd> Affine<S> {
         })
     }
 
-    /// Returns (y + x, y − x) of the point, or of its negative.
+    /// Returns (y + x)/2 and (y − x)/2 of the point, or of its negative.
     #[inline(always)]
     fn signed(&self, negative: S::Mask) -> (Factor<S>, Factor<S>) {
         let plus = Factor::select(negative, &self.minus, &self.plus);
@@ -403,7 +403,7 @@ pub(super) fn is_on_curve<S: Simd>(s: S, x: &Limbs<S>, y: &Limbs<S>) -> S::Limb 
 }
 
 /// Returns an x-coordinate for each of `P` vectors of y, and 1 in the lanes in which there is one,
-/// else 0. It is either of the two roots.
+/// else 0. The x-coordinate can be either of the two roots.
 ///
 /// RFC 8032, section 5.1.3: x² = u/v with u = y² − 1 and v = d·y² + 1. The candidate is
 /// u·v³·(u·v⁷)^((p − 5) / 8), which is the root itself or, times √−1, the root of −u/v.

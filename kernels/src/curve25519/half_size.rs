@@ -18,11 +18,11 @@
 //! even u.
 //!
 //! As D. Lehmer did, many steps run on approximations of the numbers, here 53 bits in `f64`, which
-//! each CPU divides in vectors. They give a matrix of integers, by which the numbers are then
-//! multiplied, exactly: v and u are combinations of the basis whatever the steps were. A bad step
-//! makes them longer, but not wrong. The multiplication is exact only if numbers are rounded to the
-//! nearest one, which is the mode of every program that does not change it. (1, k) is a pair as
-//! well, so every k has one.
+//! each CPU divides in vectors. The steps give a matrix of integers, by which the numbers are then
+//! multiplied exactly. So v and u are always combinations of the basis: a bad step makes them
+//! longer, but not wrong. The multiplication is exact only if the CPU rounds to the nearest number,
+//! as it does in every program that does not change this mode. (k, 1) is a pair with an odd u, so
+//! every k has one.
 
 use super::convert::{Limbs, lane, load_limbs};
 use super::field::LIMBS;
@@ -32,7 +32,7 @@ use crate::simd::{Simd, enter};
 
 /// Number of scalars that are reduced together.
 const COLUMNS: usize = 8;
-/// Numbers of as many scalars.
+/// One number for each of these scalars.
 type Columns = [f64; COLUMNS];
 
 /// Number of bits of a limb.
@@ -46,21 +46,22 @@ const U: usize = 6;
 type Row = [Columns; V + U];
 
 /// Bound of the sum of the absolute values in a row of a matrix. With it, a product of the matrix
-/// and limbs is below 2^53, and exact. The error of an approximation is multiplied by it.
+/// and limbs is below 2^53, and exact. An approximation's error grows by at most this factor.
 const MOST: f64 = RADIX;
 /// Number of steps between two updates of the long numbers. A step makes them 2.5 bits shorter.
 const STEPS: usize = 11;
-/// Number of updates after which numbers are taken as they are. Six are enough but for rare k.
+/// Maximum number of updates, after which the numbers are used as they are. Six are enough for
+/// almost every k.
 const UPDATES: usize = 8;
 
-/// A sum with 1.5·2^52 has no bits below 1, and one with 1.5·2^78 none below 2^26.
+/// Adding 1.5·2^52 rounds a number to a multiple of 1, and adding 1.5·2^78 to a multiple of 2^26.
 const TO_INTEGER: f64 = 1.5 * (1_u64 << 52) as f64;
 const TO_RADIX: f64 = TO_INTEGER * RADIX;
 
 /// v and u of each lane: limbs of 52 bits, modulo 2^260. u is odd and positive, v ≡ u·k modulo 8·L.
 pub(super) type Halves<S> = [Limbs<S>; 2];
 
-/// Approximations of two rows, and the matrix by which they must be multiplied.
+/// Approximations of two rows, and the matrix by which the exact rows must be multiplied.
 struct Steps {
     v: [Columns; 2],
     u: [Columns; 2],
@@ -119,13 +120,13 @@ fn reduce_columns<S: Simd>(s: S, k: &[[u64; LIMBS]; COLUMNS]) -> [[[u64; LIMBS];
     })
 }
 
-/// Makes limbs of at most 2^29 fit.
+/// Carries, so that limbs of at most 2^29 become limbs of a [`Row`].
 fn normalise<S: Simd>(s: S, rows: &mut [Row; 2]) {
     let [one, zero] = [[1.0; COLUMNS], [0.0; COLUMNS]];
     multiply(s, rows, &[[one, zero], [zero, one]]);
 }
 
-/// Multiplies the matrix and the rows.
+/// Multiplies the rows by the matrix.
 #[inline(never)]
 fn multiply<S: Simd>(s: S, rows: &mut [Row; 2], matrix: &[[Columns; 2]; 2]) {
     enter!(s, [rows], {
@@ -161,7 +162,7 @@ impl Steps {
         }
     }
 
-    /// Whether v is still longer than u in the second row of a column.
+    /// Returns whether v is still longer than u in the second row of a column.
     fn is_long(&self, l: usize) -> bool {
         self.v[1][l].abs() > self.u[1][l].abs()
     }
@@ -195,8 +196,8 @@ impl Steps {
 
     /// Sets the first row of the matrix so that it gives a short pair with an odd u.
     ///
-    /// If both are odd, it is the shorter row. Else it is the odd row plus the multiple of the even
-    /// one that makes it shortest.
+    /// If u is odd in both rows, the pair is the shorter row. Otherwise it is the row with the odd
+    /// u plus the multiple of the other row that makes this sum shortest.
     #[inline(never)]
     fn choose_vartime(&mut self, l: usize, lowest: [f64; 2]) {
         let [v, u] = [self.v, self.u].map(|rows| rows.map(|row| row[l]));
@@ -211,7 +212,7 @@ impl Steps {
         if is_even[1 - odd] {
             let [a, b] = [odd, 1 - odd];
             let nearest = (v[a] * v[b] + u[a] * u[b]) / (v[b] * v[b] + u[b] * u[b]);
-            // Not a number is not below.
+            // NaN is not below the bound.
             if nearest.abs() < MOST / 2.0 {
                 times = -((nearest + TO_INTEGER) - TO_INTEGER);
             }
@@ -232,7 +233,7 @@ fn approximate(limbs: &[Columns]) -> Columns {
     numbers
 }
 
-/// Returns an integer of less than 2^51.
+/// Returns `x`, an integer below 2^51 in absolute value, as an `i64`.
 #[inline(always)]
 fn integer(x: f64) -> i64 {
     (x + TO_INTEGER)

@@ -93,7 +93,7 @@ fn steps(zeta: &mut i64, f: i64, g: i64) -> Matrix {
         g = g.wrapping_add(signed(f));
         q = q.wrapping_add(signed(u));
         r = r.wrapping_add(signed(v));
-        // f + (g − f) where they are exchanged.
+        // f + (g − f) where f and g are exchanged.
         f = f.wrapping_add(g & swap);
         u = u.wrapping_add(q & swap);
         v = v.wrapping_add(r & swap);

@@ -7,7 +7,7 @@ use crate::simd::{Simd, enter};
 /// (486662 − 2) / 4.
 const A24: u64 = 121_665;
 
-/// A point as the quotient X / Z that is its x-coordinate; the point at infinity has Z = 0.
+/// A point with the x-coordinate X / Z. The point at infinity has Z = 0.
 #[derive(Clone, Copy)]
 struct Point<S: Simd> {
     x: Biased<S>,

@@ -182,7 +182,7 @@ pub fn verify_prepared_vartime(backend: Backend, jobs: &mut [PreparedVerifyJob<'
 }
 
 /// Computes the tables of keys. While the first entry of each window is computed, each lane has a
-/// key. After that, each lane has a window of any of these keys.
+/// key. After that, each lane has one window of one of these keys.
 fn prepare_in_lanes<S: Simd>(s: S, jobs: &mut [PrepareJob<'_>]) {
     for pair in jobs.chunks_mut(2 * S::LANES) {
         let (y, sign) = points_of(s, |i| Some(pair.get(i)?.key));

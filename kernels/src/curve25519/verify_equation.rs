@@ -18,8 +18,8 @@ pub(super) const IN_LIMB: usize = 52 / DIGIT;
 /// Digits of zero as they are stored: digit + 8.
 const ZEROS: u64 = 0x8_8888_8888_8888;
 
-/// Returns the digits of a number modulo 2^260, each with 8 added to it: the number itself if it is
-/// from −2^258 to 2^258.
+/// Returns the digits of a number modulo 2^260, each with 8 added to it. The digits represent the
+/// number itself if it is from −2^258 to 2^258.
 #[inline(never)]
 fn digits<S: Simd>(s: S, number: &Limbs<S>) -> Limbs<S> {
     enter!(s, {
@@ -33,7 +33,7 @@ fn digits<S: Simd>(s: S, number: &Limbs<S>) -> Limbs<S> {
     })
 }
 
-/// Returns how many of the lowest digits have all those that are not zero in any lane.
+/// Returns the number of digits up to the highest one that is not zero in some lane.
 fn digits_in_use<S: Simd>(digits: &[Limbs<S>; 2]) -> usize {
     let in_limb = |limb: &S::Limb| {
         let lanes = words(core::slice::from_ref(limb)).iter();
@@ -65,8 +65,8 @@ pub(super) fn holds<S: Simd>(
     are_equal(s, &left.factors(), &right.factors())
 }
 
-/// Returns −(v·P + u·Q) without T from P and Q, and v and u by the lowest `count` of their digits:
-/// for each, four doublings and two additions.
+/// Returns −(v·P + u·Q), without T, from P, Q and the lowest `count` digits of v and u. A pair of
+/// digits takes four doublings and two additions.
 pub(super) fn combine<S: Simd>(
     s: S,
     points: &[Point<S>; 2],
@@ -115,7 +115,8 @@ pub(super) fn minus_points<S: Simd, const P: usize>(
     (points, found)
 }
 
-/// Returns −(±x, y), for the sign of the public key.
+/// Returns the negative of the point of a public key with this y and this sign of x. `x` is either
+/// of the two roots.
 #[inline(never)]
 pub(super) fn minus_point<S: Simd>(s: S, x: &Factor<S>, y: &Factor<S>, sign: S::Limb) -> Point<S> {
     enter!(s, {
@@ -126,8 +127,8 @@ pub(super) fn minus_point<S: Simd>(s: S, x: &Factor<S>, y: &Factor<S>, sign: S::
     })
 }
 
-/// Subtracts the multiple that the digit at bit `shift` selects; without `T`, T is another number
-/// afterwards.
+/// Subtracts the multiple that the digit at bit `shift` selects. Without `T`, the T of `point` is
+/// wrong afterwards.
 #[inline(never)]
 fn subtract_digit<S: Simd, const T: bool>(
     s: S,
@@ -137,7 +138,7 @@ fn subtract_digit<S: Simd, const T: bool>(
     shift: u32,
 ) {
     enter!(s, [point], {
-        // 0 is −8, 8 is 0.
+        // A stored 0 is the digit −8, a stored 8 is the digit 0.
         let digit = s.and(s.shift_right_by(digits, shift), s.splat(15));
         let positive = s.any_bit(digit, s.splat(8));
         let minus = s.sub(s.splat(8), digit);
@@ -178,7 +179,7 @@ mod tests {
         scalars
     }
 
-    /// Each part of small order of A and of R, beside S·B of the other parts, and S too large by 1.
+    /// Tries all 64 pairs of small-order parts of A and R, with the right S and with S + 1.
     #[test]
     fn the_equation_holds_if_parts_of_small_order_cancel_out() {
         let s = Portable::<LANES>;
@@ -199,7 +200,7 @@ mod tests {
             reduce(s, &scalar, LANES, &mut halves);
             let second = (&r + &k * &a) % curve.order();
             for (i, key) in keys.iter().enumerate() {
-                // Lanes have parts of R.
+                // Each lane has another small-order part of R.
                 for upper in [0, LANES] {
                     let encodings = |l: usize| [*key, firsts[upper + l]];
                     let y = [0, 1].map(|j| {

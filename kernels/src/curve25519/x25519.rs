@@ -30,7 +30,7 @@ secret_bytes!(
 /// The u-coordinate of a point, little-endian.
 pub type PublicKey = [u8; BYTES];
 
-/// A secret key, whose public key is computed.
+/// A secret key to compute the public key from.
 #[derive(Debug)]
 pub struct KeypairJob<'a> {
     /// The secret key.
@@ -49,7 +49,7 @@ impl<'a> KeypairJob<'a> {
     }
 }
 
-/// Two keys, whose shared secret is computed.
+/// A secret key and a peer's public key to compute the shared secret from.
 #[derive(Debug)]
 pub struct AgreeJob<'a> {
     /// Our secret key.
@@ -220,8 +220,8 @@ pub(super) fn product<S: Simd>(s: S, a: &Limbs<S>, b: &Limbs<S>) -> Limbs<S> {
     })
 }
 
-/// Returns u on Montgomery's curve of a point on Edwards': (1 + y) / (1 − y) = (Z + Y) / (Z − Y)
-/// (RFC 7748, section 4.1).
+/// Returns the numerator and the denominator of u on the Montgomery curve, for a point of the
+/// Edwards curve: (1 + y) / (1 − y) = (Z + Y) / (Z − Y) (RFC 7748, section 4.1).
 #[inline(never)]
 fn on_montgomery<S: Simd>(s: S, y: &Limbs<S>, z: &Limbs<S>) -> [Limbs<S>; 2] {
     enter!(s, {

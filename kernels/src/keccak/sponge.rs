@@ -158,11 +158,12 @@ pub(crate) trait Messages<'a> {
     /// Identifies a message.
     type Name: Copy;
 
-    /// Sets the next message; `None` if there is none, or none before another message is hashed.
+    /// Sets the next message and returns its name. Returns `None` if there is no message, or none
+    /// until another message is hashed.
     fn next(&mut self, message: &mut Message<'a>) -> Option<Self::Name>;
 
-    /// Takes the next block of output for a message. Its first bytes are output, as many as the
-    /// rate of the message's function. Returns whether the message needs another block.
+    /// Takes the next block of output for a message. The output is the first bytes of `block`, as
+    /// many as the rate of the message's function. Returns whether the message needs another block.
     fn take(&mut self, name: Self::Name, block: &Block) -> bool;
 }
 
@@ -170,9 +171,9 @@ struct Lane<'a, N> {
     message: Message<'a>,
     /// `None` if there is no message.
     name: Option<N>,
-    /// Number of blocks that it has absorbed.
+    /// Number of blocks of the message that are absorbed.
     absorbed: usize,
-    /// Whether it has absorbed all blocks.
+    /// Whether all blocks of the message are absorbed.
     is_squeezing: bool,
 }
 
@@ -232,7 +233,8 @@ fn hash_by<'a, S: Simd, M: Messages<'a> + ?Sized>(form: Form, s: S, messages: &m
     wipe(words_mut(&mut states));
 }
 
-/// Writes the bytes of each lane's state. The first bytes may be output.
+/// Writes the first 24 words of each lane's state as bytes. In a lane that squeezes, they begin
+/// with a block of output.
 #[inline(never)]
 fn separate<S: Simd>(s: S, states: &States<S>, blocks: &mut [LaneBytes; MAX_LANES]) {
     let limbs = states.first_chunk().expect("24 words");

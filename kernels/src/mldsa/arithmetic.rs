@@ -143,7 +143,7 @@ const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors; INNER] {
     }; INNER];
     let mut start = 0;
     while start < COEFFICIENTS {
-        // The coefficients that both vectors hold.
+        // The indices of the coefficients in the two vectors of a pair.
         let mut places = [[0; 16]; 2];
         let mut i = 0;
         while i < lanes {

@@ -198,7 +198,8 @@ fn room<W: LongWords>(w: W, a: W::Vector, bound: i32) -> W::Vector {
 }
 
 /// Reads a polynomial of a mask or of a response (algorithm 19), whose coefficients have `BITS`
-/// bits. Returns whether its coefficients are small enough for a valid response, by β.
+/// bits. Returns whether all coefficients are below γ₁ − β in absolute value, as in a valid
+/// response.
 #[inline(never)]
 pub(super) fn decode_response<W: LongWords, const BITS: usize>(
     w: W,
@@ -247,7 +248,8 @@ pub(super) fn respond<W: LongWords, const BITS: usize>(
     })
 }
 
-/// Subtracts a small polynomial from lower parts; returns whether the results are below a bound.
+/// Subtracts a small polynomial from lower parts. Returns whether the results are below `bound` in
+/// absolute value.
 #[inline(never)]
 pub(super) fn subtract<W: LongWords>(
     w: W,
@@ -343,7 +345,8 @@ pub(super) fn hints<W: LongWords, const K: usize>(
             } else {
                 w.unpack::<4>(bytes)
             };
-            // From −γ₂ to γ₂ it stays, except for −γ₂ itself if the higher part is not 0.
+            // The higher part stays if the sum is from −γ₂ to γ₂, except for −γ₂ itself if the
+            // higher part is not 0.
             let lowest = w.sub(
                 w.add(sum, w.splat(gamma_2(K))),
                 w.min_unsigned(high, w.splat(1)),
@@ -368,7 +371,7 @@ pub(super) fn use_hints<W: LongWords, const K: usize>(
         for at in (0..COEFFICIENTS).step_by(W::LANES) {
             let a = canonical(w, w.load(&polynomial.0[at..]));
             let [high, low] = parts::<W, K>(w, a);
-            // One more for a positive lower part, one less otherwise.
+            // A hint adds 1 to the higher part if the lower part is positive, else −1.
             let is_positive = w.negative(w.sub(w.splat(0), low));
             let step = w.sub(w.splat(-1), w.add(is_positive, is_positive));
             let hinted = w.add(high, w.spread((hints[at / 64] >> (at % 64)) as u32, step));

@@ -19,7 +19,7 @@ fn halves(hash: &Hash) -> [&Bytes; 2] {
     [first, rest.first_chunk().expect("32 bytes")]
 }
 
-/// One message.
+/// One message: a seed and two bytes or, if the tail is not empty, the tail alone.
 struct One<'a, 'b> {
     pieces: Option<(&'a Bytes, [u8; 2], &'a [u8])>,
     block: &'b mut Block,
@@ -44,7 +44,8 @@ impl<'a> Messages<'a> for One<'a, '_> {
 }
 
 /// Expands a seed and the sizes of a matrix to the seed of the matrix, the seed of the secret
-/// polynomials, and the private seed of masks (algorithm 6, line 1). The caller wipes them.
+/// polynomials, and the private seed of masks (algorithm 6, line 1). Writes them to `block`, which
+/// the caller wipes.
 pub(super) fn seeds(lanes: &dyn Lanes, seed: &Bytes, k: usize, l: usize, block: &mut Block) {
     let pieces = Some((seed, [k as u8, l as u8], &[][..]));
     lanes.hash(&mut One { pieces, block });

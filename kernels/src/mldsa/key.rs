@@ -94,7 +94,7 @@ impl PublicKey {
         self.prepare(lanes);
     }
 
-    /// Prepares the encoded part.
+    /// Computes the transform of −t₁·2^13 from the encoding.
     fn prepare(&mut self, lanes: &dyn Lanes) {
         let parts = self.encoding[32..].chunks_exact(length(10));
         for (t1, bytes) in self.t1.iter_mut().zip(parts) {

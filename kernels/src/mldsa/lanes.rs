@@ -55,10 +55,10 @@ pub(super) trait Lanes {
     fn forward_small(&self, polynomial: &mut Polynomial);
     /// Prepares a challenge for products with such transforms.
     fn multiplier(&self, challenge: &mut Polynomial, multiplier: &mut [Multiplier; 1]);
-    /// Computes the product of both, transformed back.
+    /// Computes the product of a small transform and a prepared challenge, transformed back.
     ///
-    /// Its coefficients are at most β, far below half of ML-KEM's modulus, so the reduction leaves
-    /// them exact.
+    /// The coefficients of the product are at most β, far below half of ML-KEM's modulus, so the
+    /// reduction leaves them exact.
     fn multiply_small(
         &self,
         polynomial: &Polynomial,
@@ -88,7 +88,7 @@ fn call_with<S: Simd, W: Words + LongWords>(s: S, w: W, body: &mut dyn FnMut(&dy
     body(&On(s, w));
 }
 
-/// Returns words alone, with hashes in one lane.
+/// Returns the lanes of tests and proofs: words of type `W`, and hashes in one portable lane.
 #[cfg(any(test, feature = "proofs"))]
 pub(super) fn of_words<W: Words + LongWords>(w: W) -> impl Lanes {
     On(crate::simd::portable::Portable::<1>, w)

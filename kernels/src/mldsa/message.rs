@@ -69,12 +69,13 @@ pub fn hash(public_key: &[u8]) -> [u8; 64] {
 /// Computes the representative µ of a message (algorithm 7, line 6), for a message that comes in
 /// pieces. The representative is signed and verified in place of the message.
 ///
-/// It begins with the hash of the public key and a prefix. For a message that was hashed before,
-/// the encoded object identifier of the hash function and the hash follow (algorithm 4, line 23).
+/// The hashed bytes begin with the hash of the public key and a prefix. For a message that was
+/// hashed before, the encoded object identifier of the hash function and the hash follow (algorithm
+/// 4, line 23).
 #[derive(Clone)]
 pub struct Mu {
     states: States<Portable<1>>,
-    /// Number of bytes in the block.
+    /// Number of bytes in the current block.
     filled: usize,
 }
 
@@ -100,7 +101,7 @@ impl Mu {
         }
     }
 
-    /// Begins a message that is signed itself; None if the context has more than 255 bytes.
+    /// Begins a message that was not hashed before; None if the context has more than 255 bytes.
     pub fn pure(key: &PublicKey, context: &[u8]) -> Option<Self> {
         Self::with_prefix(key, false, context)
     }

@@ -125,7 +125,7 @@ const _: () = assert!(ParameterSet::MlDsa87.signature_bytes() <= LONGEST_SIGNATU
 /// Number of rows of the largest matrix.
 pub(super) const MOST_ROWS: usize = 8;
 
-/// Number of requests that are computed together.
+/// Maximum number of requests that are computed together.
 pub(super) const GROUP: usize = 8;
 
 /// 32 bytes, the length of all seeds.
@@ -171,7 +171,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Allocates the memory; None if there is none.
+    /// Allocates the memory. Returns `None` if that fails.
     pub fn try_new(set: ParameterSet) -> Option<Self> {
         let (k, l) = set.k_and_l();
         let bytes = signing_bytes(k, l).max(verifying_bytes(k, l));
@@ -179,7 +179,7 @@ impl Scratch {
         Some(Self { memory, set })
     }
 
-    /// Returns the parameter set of its batches.
+    /// Returns the parameter set of the batches.
     pub fn set(&self) -> ParameterSet {
         self.set
     }

@@ -70,8 +70,8 @@ fn nearest<W: Words, const BITS: usize>(w: W, x: W::Vector) -> W::Vector {
     w.and(nearest, w.splat((1 << BITS) - 1))
 }
 
-/// Decompresses a polynomial (section 4.2.1): the original or one near it, with coefficients in
-/// 0..q.
+/// Decompresses a polynomial (section 4.2.1). The result is the polynomial before compression or
+/// one near it, with coefficients in 0..q.
 #[inline(never)]
 pub(super) fn decompress<W: Words, const BITS: usize>(
     w: W,
@@ -88,7 +88,7 @@ pub(super) fn decompress<W: Words, const BITS: usize>(
     });
 }
 
-/// Adds a message, which has a bit for each coefficient: 0, or the nearest integer to q/2.
+/// Adds (q + 1)/2 to each coefficient for which the bit of the message is 1.
 #[inline(never)]
 pub(super) fn add_message<W: Words>(w: W, message: &Bytes, polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;

@@ -1,5 +1,4 @@
-//! The hashing of a group of requests: of keys and of seeds, and the matrices and the noise from
-//! seeds.
+//! The hashes of a group of requests, and the matrices and the noise that are expanded from seeds.
 //!
 //! The hashes of one request depend on each other; the entries of its matrix do not. So a lane
 //! takes the next hash of a request first, and an entry of a matrix if no hash is ready.
@@ -45,7 +44,7 @@ pub(super) struct Hashes {
     pub(super) rejected: Bytes,
     /// Number of coefficients of each entry of the matrix so far.
     sampled: [usize; entries(MOST)],
-    /// A bit for each polynomial of wide noise, set once its first block is there.
+    /// A bit for each polynomial of wide noise, set from its first block until its second one.
     begun: u8,
 }
 
@@ -84,12 +83,12 @@ struct Group<'b, W, F, const K: usize> {
     /// The entries of all matrices, and the noise of all requests.
     matrices: &'b mut [Sampled],
     noises: &'b mut [Polynomial],
-    /// Hashes that can be computed and that other hashes need; the last one is next.
+    /// Hashes that can be computed now, except entries of matrices; the last one is next.
     ready: [(usize, Part); MOST_READY],
     ready_count: usize,
-    /// Number of the next entry, counted over all matrices, and number of entries that can be
-    /// computed.
+    /// Number of the next entry, counted over all matrices.
     entry: usize,
+    /// Number of entries that can be computed.
     entries: usize,
 }
 

@@ -1,9 +1,9 @@
 //! The number-theoretic transform (FIPS 203, section 4.3), and products of its results.
 //!
-//! A polynomial is stored in the order of FIPS 203, except during the last four layers of a
-//! function: their butterflies reach over less than a vector. So two vectors exchange pairs until
-//! one has the upper coefficients and the other one the lower ones, layer by layer, and change back
-//! at the end.
+//! A polynomial is stored in the order of FIPS 203, except within the last four layers of a
+//! transform: their butterflies reach over less than a vector. So before each of these layers, two
+//! vectors exchange pairs of words until one has the upper coefficients and the other one the lower
+//! ones. At the end the pairs change back.
 
 use core::marker::PhantomData;
 
@@ -46,7 +46,7 @@ const fn outer<const IS_INVERSE: bool>() -> [Factor; 8] {
 const OUTER: [Factor; 8] = outer::<false>();
 const OUTER_INVERSE: [Factor; 8] = outer::<true>();
 
-/// Scale of the inverse transform: 1/128, and R, which products lack.
+/// Scale of the inverse transform: 1/128, and R, because a product has the factor 1/R.
 const SCALE: i64 = (1 << 16) / 128;
 const LAST: [Factor; 2] = [Factor::of(SCALE), Factor::of(SCALE * zeta::<true>(1))];
 
@@ -85,7 +85,7 @@ const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors<128>; INNER] {
     let mut layers = [const { Factors::new() }; INNER];
     let mut start = 0;
     while start < COEFFICIENTS {
-        // The coefficients that both vectors hold.
+        // The indices of the coefficients in the two vectors of a pair.
         let mut places = [[0; 32]; 2];
         let mut i = 0;
         while i < lanes {
@@ -129,8 +129,8 @@ impl<W: Words> Tables<W> {
     const INNER_INVERSE: &'static [Factors<128>; INNER] = &inner::<true>(W::LANES);
 }
 
-/// For the product of two polynomials of degree 1, of which a transform has 128: the factor of the
-/// second coefficient is the value of x^2.
+/// Factors for products of the 128 polynomials of degree 1 in a transform: 1 for the first
+/// coefficient, and the value of x^2 for the second one.
 const TWIST: Factors<COEFFICIENTS> = {
     let (mut twist, mut i) = (Factors::new(), 0);
     while i < COEFFICIENTS / 2 {
@@ -354,7 +354,8 @@ fn inner_inverse_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], 
     inner_inverse_layer::<W, N, 2>(w, v, at);
     exchange::<W, N, 2>(w, v);
     inner_inverse_layer::<W, N, 1>(w, v, at);
-    // Here are sums of eight. From here on, products and reduced numbers are at most 0.67·q.
+    // `sums` are sums of eight numbers. From here on, products and reduced numbers are at most
+    // 0.67·q.
     let one = Factor::ONE.splat(w);
     each_pair::<W, N>(
         v,
@@ -370,7 +371,7 @@ fn inner_inverse_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], 
 fn outer_inverse_layers<W: Words>(w: W, v: &mut [W::Vector; 8]) {
     outer_inverse_layer::<W, 1>(w, v);
     outer_inverse_layer::<W, 2>(w, v);
-    // Only here are sums of eight: after reducing one of two, their sum is at most 6.1·q.
+    // Only v[0] and v[4] are sums of eight numbers. With v[0] reduced, their sum is at most 6.1·q.
     v[0] = multiply(w, v[0], Factor::ONE.splat(w));
     let [sum, difference] = LAST.map(inlined!(|factor: Factor| factor.splat(w)));
     unrolled::<4>(inlined!(|i| [v[i], v[i + 4]] = [

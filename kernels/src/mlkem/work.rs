@@ -7,7 +7,7 @@ use super::transform::Multiplier;
 use crate::arena::Memory;
 use crate::simd::words16::{Polynomial, Sampled};
 
-/// Number of requests that are computed together.
+/// Maximum number of requests that are computed together.
 pub(super) const GROUP: usize = 8;
 
 /// Returns the number of entries of a matrix, which are stored row by row.
@@ -27,14 +27,14 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Allocates the memory; None if there is none.
+    /// Allocates the memory. Returns `None` if that fails.
     pub fn try_new(set: ParameterSet) -> Option<Self> {
         let matrices = GROUP * entries(set.k()) * size_of::<Sampled>();
         let memory = Memory::try_new(secret_bytes(set.k(), GROUP) + matrices)?;
         Some(Self { memory, set })
     }
 
-    /// Returns the parameter set of its batches.
+    /// Returns the parameter set of the batches.
     pub fn set(&self) -> ParameterSet {
         self.set
     }
@@ -108,7 +108,7 @@ impl<const K: usize> Work<'_, K> {
     }
 }
 
-/// Working memory of one request: its matrix, its noise, and unused memory.
+/// Working memory of one request: its matrix, its noise, and memory for intermediate results.
 pub(super) struct Request<'a, const K: usize> {
     /// K rows.
     pub(super) matrix: &'a [[Sampled; K]],

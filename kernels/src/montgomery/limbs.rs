@@ -14,7 +14,7 @@ pub(crate) const fn check_slack(limbs: usize, modulus_bits: usize) {
 
 /// Checks that no column overflows 64 bits, and that numbers consist of whole blocks.
 pub(super) const fn check_columns<S: Simd>(limbs: usize) {
-    // Halves of products, each below 2^52.
+    // Halves of products, a start value and a carry, each below 2^52.
     assert!(4 * limbs + 2 < 1 << 9);
     assert!(S::LIMB_BITS <= 52);
     assert!(limbs > 0 && limbs.is_multiple_of(BLOCK));
@@ -54,8 +54,8 @@ pub(crate) fn negative_inverse(n: u64) -> u64 {
     inverse.wrapping_neg()
 }
 
-/// Clears the bits above the radix in every limb: see *Loose limbs* in the documentation of
-/// `montgomery`.
+/// Clears the bits of every limb from `LIMB_BITS` upwards: see *Loose limbs* in the documentation
+/// of `montgomery`.
 #[inline(always)]
 pub(crate) fn mask_limbs<S: Simd>(s: S, limbs: &mut [S::Limb]) {
     for limb in limbs {

@@ -36,16 +36,16 @@
 //! multiplies and 2·`BLOCK` loads, so that only multiplies limit its speed. When a column of blocks
 //! is complete, its lower half becomes limbs of m, and later limbs of the result.
 //!
-//! Four details matter as much, each measured (docs/lab/rsa.md):
+//! Four more details matter for the speed, each measured (docs/lab/rsa.md):
 //!
 //! * all low halves of a row come before its high halves, so that no multiply follows the one whose
 //!   sum it waits for: waiting instructions would fill the scheduler;
-//! * the next limb of m is computed before most of the row that the last limb allows;
-//! * where code is inlined and the lanes' [`Order`](crate::order::Order) says so, a reduction has
-//!   the last product of its column beside it, row by row: a limb of m waits for the one before it
-//!   for half as long as their rows take, and other work fills that time. Its multiplies then read
-//!   n from memory. On some cores this costs nothing; on the others, the reduction follows the
-//!   product;
+//! * the next limb of m is computed before most products of the row of the limb before it;
+//! * where columns are written out and the lanes' [`Order`](crate::order::Order) says so, the
+//!   reduction of a column takes turns, row by row, with the last product of the column: a limb of
+//!   m waits for the limb before it for half as long as their rows take, and the product fills that
+//!   time. The multiplies of the reduction then read n from memory. On some cores this costs
+//!   nothing; on the others, the reduction follows the product;
 //! * a lower column starts at 2^52 − 1 rather than at zero. Reduction makes its low 52 bits vanish
 //!   and carries ⌈sum/2^52⌉. With this start that is only a shift, and the lowest product of each
 //!   row of m·n need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.

@@ -9,7 +9,7 @@ use crate::unroll::unroll;
 
 /// A product to reduce, a block at a time.
 trait Factors<S: Simd> {
-    /// Whether more may be subtracted from a column, for a while, than it holds.
+    /// Whether [`add`](Self::add) may subtract more from a column than the column holds so far.
     const LENDS: bool = false;
 
     /// Prepares column `k` < `count` before its first block.
@@ -61,8 +61,8 @@ impl<S: Simd> Factors<S> for Product<'_, S> {
 ///
 /// `doubled` is 2a in limbs of 52 bits. Limb i of a times `doubled` gives both mixed products with
 /// the limbs above. But the bit that limb i carries into limb i + 1 of 2a must not be multiplied by
-/// limb i again: blocks on the diagonal leave it out, or subtract it where another block has to add
-/// it.
+/// limb i again. Blocks on the diagonal leave this product out. Where another block adds it, the
+/// block on the diagonal subtracts it.
 pub(super) struct Square<'a, S: Simd> {
     a: &'a [Block<S>],
     doubled: &'a mut [Block<S>],
@@ -119,9 +119,10 @@ struct Reduction<'a, S: Simd, F> {
 }
 
 impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
-    /// Returns whether the columns above those of m start as high as the columns of m. As a number
-    /// that start is R², so the result is too large until its top limb is corrected. With two
-    /// blocks only the lower one subtracts something, from a column of m.
+    /// Returns whether the columns above those of m start as high as the columns of m. With the 1
+    /// that [`lower`](Self::lower) adds, these start values are R² as a number, so the result is
+    /// too large by R until its top limb is corrected. With two blocks only the lower block
+    /// subtracts something, and from a column of m.
     #[inline(always)]
     fn lends(count: usize) -> bool {
         F::LENDS && count > 2
@@ -143,7 +144,7 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         }
     }
 
-    /// [`start`]; if columns lend, those above the columns of m start as high.
+    /// [`start`]; if columns lend, the columns above those of m have the same start value.
     #[inline(always)]
     fn start(&self, s: S, count: usize, k: usize) -> S::Limb {
         start(s, count, if Self::lends(count) { 0 } else { k })

@@ -67,7 +67,7 @@ impl<S: Simd> Window<S> {
     /// [`Square`](super::reduction::Square).
     #[inline(always)]
     pub(super) fn add_square(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
-        // With a reduction beside it, 2a stays in registers between doubling and squaring.
+        // With `BESIDE`, 2a stays in registers between doubling and squaring.
         let doubled = *if S::Order::BESIDE {
             doubled
         } else {

@@ -172,7 +172,7 @@ fn sign_vector<S: Simd, C: Curve<N>, const N: usize>(
         let zz = f.factor(f.sqr(&z));
         let x = f.decode(&f.factor(f.mul(&Factor(*x), &zz)));
         let r = o.reduced(x);
-        // r·d/R·R by encoding d; then (r·d + e)·R·(1/k)/R.
+        // `encode` gives d·R, so `product` is r·d. Then (r·d + e)·(R/k)/R.
         let product = o.mul(&r, &o.encode(&Factor(*d)));
         let sum = o.factor(o.add(&product, &Tight(*e)));
         let signature = o.reduced(o.tight(o.mul(&sum, &Factor(*k_inverse))));
@@ -194,8 +194,8 @@ fn sign_vector<S: Simd, C: Curve<N>, const N: usize>(
     })
 }
 
-/// The numbers of the signatures of a group: u1 = e/s, u2 = r/s, and r, or 1 where that is not in
-/// 1..n. Flags are not zero where r or s is not; there, the numbers are harmless.
+/// The numbers u1 = e/s, u2 = r/s and r of the signatures of a group. An r or s that is not in 1..n
+/// is replaced by 1, and `bad` is not zero there.
 pub(super) struct Scalars<S: Simd, const N: usize> {
     pub(super) u1: [Number<S, N>; VECTORS],
     pub(super) u2: [Number<S, N>; VECTORS],
@@ -203,7 +203,7 @@ pub(super) struct Scalars<S: Simd, const N: usize> {
     pub(super) bad: [S::Limb; VECTORS],
 }
 
-/// Computes the numbers of signatures, each of which comes after its digest.
+/// Computes the numbers of the signatures in `claims`, which are pairs of digest and signature.
 pub(super) fn scalars<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     s: S,
     claims: Vec<(&[u8], &Signature<BYTES>)>,

@@ -1,4 +1,4 @@
-//! Points given by x and the parity of y, as SEC 1 compresses them. All of it is public.
+//! Points given by x and the parity of y, as SEC 1 compresses them. All values are public.
 //!
 //! p ≡ 3 mod 4 on both curves, so the roots of a square c are ±c^((p + 1)/4).
 
@@ -39,8 +39,8 @@ pub(super) fn decompress<S: Simd, C: Curve<N>, const N: usize, const BYTES: usiz
     }
 }
 
-/// Returns the y of the point with this x whose lowest bit is `odd`, and a flag that is not zero
-/// where there is no such point: x is not below p, or x³ − 3x + b is not a square.
+/// Returns the y with the lowest bit `odd` that belongs to x, and a flag that is not zero where no
+/// point has this x: x is not below p, or x³ − 3x + b is not a square.
 #[inline(never)]
 fn y_of<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -88,7 +88,7 @@ fn power_of_ones<S: Simd, C: Curve<N>, const N: usize>(
     a: &Factor<S::Limb, N>,
     count: usize,
 ) -> Factor<S::Limb, N> {
-    // The bits of `count` from the top: its leading parts are the numbers of ones so far.
+    // From the top bit of `count` downwards: `ones` is the number that the bits so far form.
     let (mut power, mut ones) = (*a, 1);
     for bit in (0..count.ilog2()).rev() {
         let before = power;

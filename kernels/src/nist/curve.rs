@@ -7,9 +7,9 @@ use crate::simd::Simd;
 
 /// A curve y² = x³ − 3x + b of prime order over a prime field.
 pub(crate) trait Curve<const N: usize>: Copy + 'static {
-    /// The field.
+    /// The field of the coordinates, modulo p.
     type Field: Modulus<N>;
-    /// The scalars.
+    /// The field of the scalars, modulo the order n.
     type Order: Modulus<N>;
     /// Number of bits of p and of n.
     const BITS: usize;
@@ -17,9 +17,9 @@ pub(crate) trait Curve<const N: usize>: Copy + 'static {
     const B: [u64; N];
     /// The base point.
     const G: ([u64; N], [u64; N]);
-    /// Upper bound on the x of a point: `PAD_X` − 0.89, in units of p.
+    /// Multiple of p from which the x of a point may be subtracted: x < (`PAD_X` − 0.89)·p.
     const PAD_X: usize;
-    /// Upper bound on the y of a point: `PAD_Y` − 2.1, in units of p.
+    /// Multiple of p from which the y of a point may be subtracted: y < (`PAD_Y` − 2.1)·p.
     const PAD_Y: usize;
     /// Lengths of the runs of equal bits in (p + 1)/4 from the top: ones, zeros, ones and so on.
     const ROOT_RUNS: [usize; 6];
@@ -74,7 +74,8 @@ impl Modulus<5> for P256Field {
     }
 
     /// With h = ⌊a/2^256⌋ as estimated from the top column, a − h·p = (a mod 2^256) + h·(2^224 −
-    /// 2^192 − 2^96 + 1) < 2^256 + 2^228. Columns 1 and 3 have lent 2^60, so they stay positive.
+    /// 2^192 − 2^96 + 1) < 2^256 + 2^228. Columns 1 and 3 have borrowed 2^60, so they stay
+    /// positive.
     #[inline(always)]
     fn weak<S: Simd>(s: S, a: Loose<S::Limb, 5>) -> Tight<S::Limb, 5> {
         let zero = s.zero();

@@ -71,7 +71,8 @@ pub(super) fn bits<S: Simd, const N: usize>(s: S, k: &[S::Limb; N], bit: usize) 
     }
 }
 
-/// Adds 2^bit to a k below it: a bit above the last window makes its sign positive.
+/// Adds 2^bit to a k below 2^bit. This bit, above the last window, makes the sign of the last digit
+/// positive.
 #[inline(always)]
 pub(super) fn add_power<S: Simd, const N: usize>(s: S, k: &mut [S::Limb; N], bit: usize) {
     k[bit / 52] = s.add(k[bit / 52], s.splat(1 << (bit % 52)));
@@ -82,7 +83,8 @@ pub(super) fn parts_for<S: Simd>(count: usize) -> usize {
     S::LANES / count.next_power_of_two()
 }
 
-/// Returns ⌊k/2^(width·j)⌋, or its low limbs, for part j of each request.
+/// Returns ⌊k/2^(width·j)⌋ for part j of each request. The parts of a request are in neighbouring
+/// lanes.
 pub(super) fn parts_of<S: Simd, const N: usize>(
     s: S,
     k: &[S::Limb; N],

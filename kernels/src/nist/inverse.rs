@@ -1,4 +1,4 @@
-//! Inverses, shared by all vectors of a batch, by divsteps in every lane.
+//! Inverses by divsteps in every lane. All vectors of a group share one inversion.
 //!
 //! D. Bernstein, B.-Y. Yang, "Fast constant-time gcd computation and modular inversion" (2019),
 //! with δ = 1/2 at the start, as P. Wuille proposed it for libsecp256k1. Every step is the same few
@@ -156,8 +156,8 @@ const fn bits<const N: usize>(n: &[u64; N]) -> usize {
     52 * (N - 1) + (64 - n[N - 1].leading_zeros() as usize)
 }
 
-/// Returns the number of multiples of n by which the last d may differ from zero: d starts below n,
-/// and a batch adds at most n/2.
+/// Returns a bound on the last |d|, in units of n: d and e start below n, and a batch adds at most
+/// n/2.
 const fn spread(bits: usize) -> usize {
     1 + batches(bits).div_ceil(2)
 }
@@ -229,7 +229,8 @@ fn reduced<S: Simd, M: Modulus<N>, const N: usize>(s: S, a: &Factor<S::Limb, N>)
     f.reduced(f.tight(f.mul(a, &f.one()))).0
 }
 
-/// Reduces the result of [`divsteps`], which is below 15·n, to below (1.95 + `PAD`)·n.
+/// Reduces the result of [`divsteps`], which is below (2·`spread` + 1)·n, to below
+/// (1.95 + `PAD`)·n.
 #[inline(always)]
 fn in_montgomery_form<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
@@ -356,7 +357,7 @@ fn entries<S: Simd>(s: S, row: S::Limb) -> (S::Limb, S::Limb) {
 ///
 /// The entries have |u| + |v| ≤ 2^STEPS, and limbs of a and b are below 2^52. A factor is read as
 /// its residue modulo 2^52, so for a negative u the product is too large by 2^52·a, which is
-/// subtracted. Columns have lent 2^58 to stay positive.
+/// subtracted. Each column has borrowed 2^58 from the next to stay positive.
 #[inline(never)]
 fn combine<S: Simd, const N: usize, const REDUCE: bool>(
     s: S,

@@ -1,7 +1,7 @@
 //! Nonces for ECDSA.
 //!
-//! A server should use [`hedged`]: it is safe while *either* the randomness or the digest of the
-//! key is secret and fresh. [`rfc6979`] uses no randomness; it exists for test vectors.
+//! A server should use [`hedged`]. Its nonces are safe if the random bytes are secret and fresh,
+//! and also if only the key is secret. [`rfc6979`] uses no randomness; it exists for test vectors.
 
 use sha2::{Digest, Sha512};
 use zeroize::Zeroize;
@@ -22,8 +22,8 @@ pub const RANDOM_BYTES: usize = 32;
 /// of 128 bytes.
 ///
 /// Two different digests give unrelated nonces even if the randomness repeats, and the nonce is
-/// uniform even if the key is weak. The key has a block of its own, like the prefix in RFC 8032 and
-/// in BoringSSL's derivation.
+/// uniform even if the key is weak. The key comes first, like the prefix in RFC 8032 and the key in
+/// BoringSSL's derivation, and has a block of its own.
 pub fn hedged<const BYTES: usize>(
     key: &SecretKey<BYTES>,
     random: &[u8; RANDOM_BYTES],
@@ -169,7 +169,7 @@ where
     }
 }
 
-/// Returns bits2octets of RFC 6979, 2.3.4: the leftmost bits of the digest, minus n if possible.
+/// Returns bits2octets of RFC 6979, 2.3.4: the leftmost bits of the digest, modulo n.
 fn digest_below<const BYTES: usize>(digest: &[u8], order: &[u8; BYTES]) -> [u8; BYTES] {
     let mut out = [0; BYTES];
     let taken = digest.len().min(BYTES);

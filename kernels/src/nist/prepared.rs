@@ -9,7 +9,7 @@
 //! Additions are incomplete. They cannot go wrong unnoticed: a sum whose operands are equal or
 //! opposite, or of which one is infinity, has Z = 0, and every sum from there on has Z = 0, since Z
 //! of a sum is a multiple of Z of both operands. Signatures with Z = 0 at the end are checked again
-//! without the table. A signer can make such signatures; no others occur.
+//! without the table. A signer can make such signatures on purpose; by chance they do not occur.
 
 use core::fmt;
 use core::ops::Range;
@@ -130,8 +130,8 @@ impl<'a, const BYTES: usize> PreparedVerifyJob<'a, BYTES> {
     }
 }
 
-/// Computes the tables of keys. Lanes are keys while the first entry of each window is computed,
-/// and then windows of any of these keys.
+/// Computes the tables of keys. For the first entries of the windows, each lane has a key. For the
+/// other entries, each lane has a window of any of these keys.
 pub(super) fn prepare<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     s: S,
     jobs: &mut [PrepareJob<'_, BYTES>],
@@ -317,7 +317,7 @@ pub(super) fn verify_prepared<S: Simd, C: Curve<N>, const N: usize, const BYTES:
     }
 }
 
-/// Checks some of the signatures without tables.
+/// Checks the signatures at `places` without tables.
 #[cold]
 #[inline(never)]
 fn check_again<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(

@@ -21,11 +21,13 @@ const WINDOW: usize = 5;
 /// Number of entries of its table.
 pub(crate) const ENTRIES: usize = 1 << (WINDOW - 1);
 
-/// Number of bits of a window of k·P in parts, and number of entries of its table.
+/// Number of bits of a window of k·P in parts.
 const PART_WINDOW: usize = 4;
+/// Number of entries of its table.
 pub(crate) const PART_ENTRIES: usize = 1 << (PART_WINDOW - 1);
 
-/// Negates p in the lanes of `mask`. Its y can then only be a factor: below 1.01·p (P-256) or 10·p.
+/// Negates p in the lanes of `mask`. Its y is then below 1.01·p (P-256) or 10·p, and may only be
+/// multiplied.
 #[inline(always)]
 fn negate_if<S: Simd, C: Curve<N>, const N: usize>(s: S, p: &mut Point<S::Limb, N>, mask: S::Mask) {
     let f = FieldOf::<S, C, N>::new(s);
@@ -77,7 +79,7 @@ pub(crate) fn mul_base_all<S: Simd, C: Curve<N>, const N: usize>(
 }
 
 /// Computes k·G for vectors of odd k, each in its own lane. All vectors go through a window before
-/// the next window, so its entries are loaded from the second-level cache once for all of them.
+/// the next window, so the entries of a window are loaded from the second-level cache only once.
 ///
 /// Windows run from the lowest. Let Pᵢ be the sum below window i: |Pᵢ| < 2^(w·i) ≤ |dᵢ|·2^(w·i) <
 /// n, so Pᵢ ≠ ±dᵢ·2^(w·i) except modulo n, which needs |Pᵢ| + |dᵢ|·2^(w·i) ≥ n. This is possible
@@ -137,7 +139,7 @@ pub(crate) fn sum_of_base<S: Simd, C: Curve<N>, const N: usize>(
     let (mut entry, mut looked_up) = (Affine::empty(s), Affine::empty(s));
     let (mut point, mut before) = (Point::infinity(s), Point::infinity(s));
     for i in 0..length {
-        // Their bits have the same place in every part.
+        // The bits of a digit have the same place in every part.
         let mut digit = enter!(s, digit(s, k, BASE_WINDOW * i + 1, BASE_WINDOW));
         let windows = table.chunks_exact(2 * N * BASE_ENTRIES);
         for (part, window) in windows.skip(i).step_by(length).enumerate() {
@@ -170,7 +172,7 @@ pub(crate) fn sum_of_base<S: Simd, C: Curve<N>, const N: usize>(
             }
         }
     }
-    // Sums of few windows, each of which would reveal its digits.
+    // These are sums of few windows. Each would reveal its digits.
     before.wipe();
     entry.wipe();
     looked_up.wipe();
@@ -345,8 +347,8 @@ pub(crate) fn sum_of_point<S: Simd, C: Curve<N>, const N: usize>(
 }
 
 /// Adds the parts of each request, and leaves the sum in the request's lane. Lanes without a
-/// request repeat the last request, so that Z is zero only if a request's own is. All lanes are
-/// added; only the sum in the lane of the lowest part is used.
+/// request repeat the last request, so that Z is zero only if the Z of a request is zero. All lanes
+/// are added; only the sum in the lane of the lowest part is used.
 fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     point: &mut Point<S::Limb, N>,

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::secret::secret_bytes;
 
-/// Number of vectors in a group of requests, which share their inversions.
+/// Maximum number of vectors in a group of requests, which share their inversions.
 pub(super) const VECTORS: usize = 8;
 
 /// Number of bytes of a [`Wide`].
@@ -37,7 +37,7 @@ impl fmt::Display for Error {
 impl core::error::Error for Error {}
 
 secret_bytes!(
-    /// A secret scalar, big-endian. Its use checks whether it lies in 1..n.
+    /// A secret scalar, big-endian. Signing and multiplying a point check that it lies in 1..n.
     SecretKey<BYTES>, BYTES
 );
 secret_bytes!(
@@ -61,7 +61,7 @@ impl Wide {
     }
 }
 
-/// A point in affine coordinates, big-endian. Its use checks whether it lies on the curve.
+/// A point in affine coordinates, big-endian. Every operation checks that it lies on the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PublicKey<const BYTES: usize> {
     /// x.

@@ -64,12 +64,12 @@ impl Blinding {
         self.size
     }
 
-    /// Returns the number of requests that it has blinded.
+    /// Returns the number of requests that the pair has blinded.
     pub fn uses(&self) -> u32 {
         self.uses
     }
 
-    /// Returns whether it should be replaced by a fresh pair.
+    /// Returns whether a fresh pair should replace this one.
     pub fn needs_refresh(&self) -> bool {
         self.uses >= Self::MAX_USES
     }
@@ -99,7 +99,7 @@ fn generate<const WORDS: usize>(
     let n = integer::<WORDS>(size, &key.modulus.limbs);
     let modulus: Odd<Uint<WORDS>> = Option::from(Odd::new(n))?;
     let params = FixedMontyParams::new_vartime(modulus);
-    // Reduced with R mod n for the lanes' R, a value is in the lanes' Montgomery form.
+    // A value times R mod n, for the lanes' R, is in the lanes' Montgomery form.
     let form = FixedMontyForm::new(&integer(size, &key.modulus.one), &params);
     let to_lanes = |value: FixedMontyForm<WORDS>| limbs(size, &(value * form).retrieve());
 
@@ -146,7 +146,7 @@ fn reduce<const WORDS: usize>(
     let (high, low) = random.split_at(16);
     let mut wide = [0; 512];
     wide[size.bytes() - 16..size.bytes()].copy_from_slice(high);
-    // The Montgomery form of `high` is the first term.
+    // The Montgomery form of `high` is high·2^bits mod n, read as a number.
     let high = FixedMontyForm::new(&Uint::from_be_slice(&wide[..size.bytes()]), params);
     let high = FixedMontyForm::new(high.as_montgomery(), params);
     wide.zeroize();

@@ -1,5 +1,5 @@
-//! Private operations that something else computes, such as a GPU: what it gets is blinded, and
-//! what it returns is unblinded and [checked](super::verify).
+//! Private operations that another device computes, such as a GPU. The device gets blinded inputs;
+//! its outputs are unblinded and [checked](super::verify).
 
 use zeroize::Zeroizing;
 
@@ -38,8 +38,8 @@ macro_rules! in_lanes {
     };
 }
 
-/// Blinds inputs: c·r^e mod n. Squares the pairs, so that they can blind others, and computes
-/// nothing else: the jobs get no results. They have one size.
+/// Blinds inputs: c·r^e mod n. Squares the pairs, so that they can blind other inputs. The jobs
+/// must have one size; they get no results.
 ///
 /// # Examples
 ///
@@ -104,7 +104,7 @@ pub fn unblind_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Return
     }
 }
 
-/// Number of bytes that a pass takes from the arena, with its check.
+/// Returns the number of bytes that a pass and its check take from the arena.
 const fn bytes<S: Simd, const N: usize, const M: usize>() -> usize {
     (7 * M + 1) * size_of::<S::Limb>() + 64 * 8 + verify::bytes::<S, N>()
 }
@@ -211,8 +211,8 @@ fn unblind<S: Simd, const N: usize, const M: usize>(
 }
 
 impl PrivateKey {
-    /// Writes p, q, d mod p − 1, d mod q − 1 and 1/q mod p, big-endian, for something else that
-    /// computes. Each is half as long as the modulus.
+    /// Writes p, q, d mod p − 1, d mod q − 1 and 1/q mod p, big-endian, for another device. Each is
+    /// half as long as the modulus.
     ///
     /// # Panics
     ///
@@ -324,7 +324,7 @@ mod tests {
                 });
                 let mut good: Vec<_> = good.collect();
                 assert_eq!(good.len(), 8);
-                // One is wrong, at the right place, whatever its neighbours are.
+                // One output is wrong: the check must refuse this one and no other.
                 good[6].0[size.bytes() - 1] ^= 1;
                 let jobs = good.iter().map(|(output, unblinding, input)| Returned {
                     key: &key,

@@ -28,7 +28,7 @@ impl fmt::Debug for PrivateJob<'_> {
     }
 }
 
-/// What turns the result for a blinded input into the result.
+/// The number that unblinds the result for a blinded input: R/r mod n, as limbs.
 pub struct Unblinding(pub(super) Zeroizing<Vec<u64>>);
 
 impl fmt::Debug for Unblinding {
@@ -37,7 +37,7 @@ impl fmt::Debug for Unblinding {
     }
 }
 
-/// A blinded input, and what unblinds the result; or why the input is refused.
+/// A blinded input and the number that unblinds its result, or the reason of the refusal.
 pub type Blinded = Result<(Zeroizing<Vec<u8>>, Unblinding), JobError>;
 
 /// A result for a blinded input.
@@ -46,11 +46,12 @@ pub struct Returned<'a> {
     pub key: &'a PrivateKey,
     /// The input, before it was blinded.
     pub input: &'a [u8],
-    /// What came with the blinded input.
+    /// The number that [`blind_batch`](super::blind_batch) returned with the blinded input.
     pub unblinding: &'a Unblinding,
     /// The result for the blinded input.
     pub output: &'a [u8],
-    /// Set by [`unblind_batch`](super::unblind_batch): the result if output^e mod n is the input.
+    /// Set by [`unblind_batch`](super::unblind_batch): the unblinded output, if the check finds
+    /// it right.
     pub result: Option<Verified<Signature>>,
 }
 

@@ -99,8 +99,8 @@ pub(super) fn unblind(memory: &mut Memory, job: &Returned<'_>) -> Option<Verifie
     verified(memory, Claim::new(job.key, job.input, output), size).ok()
 }
 
-/// Computes output = input·v mod n for the last one of these parts of blinding pairs, and squares
-/// all of them.
+/// Computes output = input·v mod n for the last part v of `parts`, which belong to blinding pairs;
+/// squares all of them.
 #[inline(never)]
 fn multiply_by<const PARTS: usize>(
     m: impl Multiplier,

@@ -50,7 +50,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Number of bytes of the longest numbers in eight lanes of 64 bits; no other lanes need more.
+    /// Number of bytes for the largest size in eight lanes of 64 bits; no other lanes need more.
     pub(super) const BYTES: usize = bytes::<
         Portable<8>,
         Portable<8>,
@@ -65,7 +65,7 @@ impl Scratch {
         }
     }
 
-    /// Allocates the memory; None if there is none.
+    /// Allocates the memory; returns `None` if that fails.
     pub fn try_new() -> Option<Self> {
         Some(Self {
             memory: Memory::try_new(Self::BYTES)?,
@@ -109,7 +109,7 @@ pub fn verified(
     scratch: &mut Scratch,
 ) -> Result<Verified<Signature>, JobError> {
     let is_as_long = output.len() == key.size().bytes();
-    // From here on it is wiped, even if it is refused.
+    // The claim wipes the output when it is dropped, also after a refusal.
     let claim = Claim::new(key, input, output);
     if let Some(error) = refuse(input, key.public()) {
         return Err(error);
@@ -207,8 +207,8 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
     }
 }
 
-/// Serves a batch on lanes `w`; half exponentiations of at most `few` requests run in the lanes
-/// `h`.
+/// Serves a batch on lanes `w`. Exponentiations run in the lanes `h` where at most `few` requests
+/// are left.
 #[inline(never)]
 fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     w: W,
@@ -258,7 +258,7 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
 }
 
 /// Returns the maximum number of bytes that a batch takes from the arena: for its numbers, and for
-/// a half pass or a check.
+/// its exponentiations or a check.
 const fn bytes<W: Simd, H: Simd, const N: usize, const M: usize>(size: Size) -> usize {
     let takers = [
         Power::<H, N>::bytes(size),
@@ -417,7 +417,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
 }
 
 /// Computes m_p and m_q for the jobs from `first` upwards, as many as the lanes of `s` serve at
-/// once; returns their number.
+/// once. Returns the number of jobs for which the passes have lanes.
 #[inline(never)]
 fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
     s: S,
@@ -494,7 +494,7 @@ fn load<W: Simd, S: Simd, const N: usize, const M: usize>(
 }
 
 impl<S: Simd, const N: usize> Power<'_, S, N> {
-    /// Returns the number of bytes in the arena for the half passes that take turns.
+    /// Returns the number of bytes in the arena for the exponentiations that take turns.
     const fn bytes(size: Size) -> usize {
         let each = (Self::WORDS << WINDOW) + 8 * N + size.exponent_words() + 2;
         (Self::PASSES * each + 5 * N) * size_of::<S::Limb>() + 64 * 16

@@ -1,10 +1,10 @@
 //! A batch of public operations: s^e mod n, to check signatures.
 //!
 //! Keys, inputs and results are public, so time and addresses may depend on them. Each lane has a
-//! request; requests of one size share a pass, and those with the same exponent come together. The
-//! last multiplication is by s itself rather than by its Montgomery form, since e is odd: it leaves
-//! s^e without a conversion. An exponent of 65537 takes 16 squarings and two multiplications, one
-//! of them for the Montgomery form.
+//! request; requests of one size share a pass, in the order of their exponents. The last
+//! multiplication is by s itself rather than by its Montgomery form, since e is odd: it leaves s^e
+//! without a conversion. An exponent of 65537 takes 16 squarings and two multiplications, one of
+//! them for the Montgomery form.
 
 use core::fmt;
 
@@ -95,7 +95,7 @@ pub fn public_batch_vartime(backend: Backend, scratch: &mut Scratch, jobs: &mut 
     }
 }
 
-/// Returns the place of a key's jobs among all valid ones.
+/// Returns the sort key of the jobs of `key`: its size, then its exponent.
 fn order(key: &PublicKey) -> (Size, &[u64]) {
     (key.size(), &key.exponent)
 }
@@ -193,7 +193,7 @@ fn pass<S: Simd, const N: usize, const M: usize>(
             power.copy_from_slice(factor);
         }
     }
-    // Bit 0 is set: power²·R·s/R.
+    // Bit 0 is set: (power²·R)·s/R.
     square(s, spare, doubled, power, modulus);
     multiply(s, power, spare, input, modulus);
     enter!(s, {
@@ -236,7 +236,7 @@ fn raise_on_words(
     let power: &mut [Block] = arena.slice(blocks);
     field.set_modulus(&key.modulus.limbs);
     words_from_bytes(number.as_flattened_mut(), input);
-    // R² is the one of lanes.
+    // R² for the R of lanes.
     repack(power.as_flattened_mut(), 64, &key.modulus.r2, 52);
     base.copy_from_slice(number);
     field.multiply(base, power);

@@ -12,14 +12,14 @@ use crate::schedule::Schedule;
 use crate::simd::avx512ifma::Avx512Ifma;
 use crate::simd::{Simd, words_mut};
 
-/// Maximum time of a race, except for the minimum number of turns. On all measured cores it ends
-/// earlier, by [`ROUNDS`], unless the system interrupts it.
+/// Maximum time of a race, unless [`FEWEST`] turns take longer. On all measured cores a race ends
+/// earlier, after [`ROUNDS`] rounds, unless the system interrupts it.
 const LIMIT: Duration = Duration::from_micros(300);
 
 /// Maximum number of turns of each schedule.
 const ROUNDS: usize = 9;
 
-/// Minimum number of turns of each schedule: an interruption in the first turn decides nothing.
+/// Minimum number of turns of each schedule, so that one interrupted turn does not decide the race.
 const FEWEST: usize = 3;
 
 /// Another schedule wins if its time is below this percentage of the default's. On a busy machine

@@ -6,8 +6,8 @@
 //!
 //! The check is computed modulo p and q, in two lanes of half as many limbs, which takes about a
 //! third of the time of a check modulo n. As p ≠ q are primes whose product *is* n, which is
-//! checked too, both checks are equivalent: s^e − c is a multiple of n if it is one of both. A
-//! result for a wrong p would be right modulo that p, but the product would not be n.
+//! checked too, both checks are equivalent: s^e − c is a multiple of n if it is one of p and of q.
+//! A result for a wrong p would be right modulo that p, but the product would not be n.
 
 pub(super) mod on_words;
 #[cfg(test)]
@@ -90,7 +90,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Decides whether it holds, from the bits in which s^e and c, or p·q and n, differ.
+    /// Decides whether the claim holds, from the bits in which s^e and c, or p·q and n, differ.
     fn decide(&mut self, different: u64) {
         let public = self.key.public();
         self.holds = fault::checks_are_skipped()

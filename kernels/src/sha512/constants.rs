@@ -4,11 +4,11 @@
 pub(crate) type Words = [u64; 8];
 /// Number of bytes of a block.
 pub(crate) const BLOCK_BYTES: usize = 128;
-/// Square roots of the first 8 primes (section 5.3.5).
+/// Initial state of SHA-512: fractions of the square roots of the first 8 primes (section 5.3.5).
 pub(crate) const INITIAL: [u64; 8] = fractions_of_roots::<2, 0, 8>();
-/// Square roots of the ninth to sixteenth primes (section 5.3.4).
+/// Initial state of SHA-384: the same of the ninth to sixteenth primes (section 5.3.4).
 pub(crate) const INITIAL_384: [u64; 8] = fractions_of_roots::<2, 8, 8>();
-/// Cube roots of the first 80 primes (section 4.2.3).
+/// Constants of the rounds: fractions of the cube roots of the first 80 primes (section 4.2.3).
 pub(crate) const ROUND: [u64; 80] = fractions_of_roots::<3, 0, 80>();
 
 /// Returns the first 64 bits of the fractional parts of the `DEGREE`th roots of `COUNT` primes,

@@ -7,7 +7,7 @@ use crate::simd::pairs::{Pair, Pairs};
 use crate::simd::{inlined, opaque_word, words, words_mut};
 use crate::unroll::unrolled;
 
-/// Applies section 6.4.2.
+/// Applies the compression function (FIPS 180-4, section 6.4.2).
 #[inline(never)]
 pub(super) fn compress(pairs: Pairs, state: &mut Words, block: &[u8; BLOCK_BYTES]) {
     pairs.enter(inlined!(move || {
@@ -66,7 +66,7 @@ fn round(v: &mut Words, b_c: &mut u64, j: usize, sum: u64) {
     v[at(7)] = opaque_word(t1.wrapping_add(sum_0)).wrapping_add(majority);
 }
 
-/// Computes the next two words of the schedule, in place of those sixteen before.
+/// Computes the next two words of the schedule, in place of the two words sixteen places before.
 #[inline(always)]
 fn extend(pairs: Pairs, w: &mut [Pair; 8], j: usize) {
     let at = |i: usize| w[(j + i) % 8];

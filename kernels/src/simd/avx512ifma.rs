@@ -101,7 +101,7 @@ impl Avx512Ifma {
     }
 }
 
-/// Transposes words to eight lanes, lane by lane.
+/// Returns the transpose of a matrix of 8 · 8 words.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transposed(rows: &[__m512i; 8]) -> [__m512i; 8] {

@@ -1,7 +1,7 @@
 //! The operations that both widths of AVX-512 IFMA share, in one list.
 
-/// Defines the lanes `$name` in vectors `$vector`: `$intrinsic`s are the instructions of their
-/// width, `$own` the operations that differ.
+/// Defines the lanes `$name` in vectors `$vector`: `intrinsics` lists the instructions of their
+/// width, `$own` has the operations that differ.
 macro_rules! ifma_lanes {
     (
         $name:ident($vector:ident) {
@@ -63,7 +63,7 @@ macro_rules! ifma_lanes {
                     super::align_stack();
                     body()
                 }
-                // In such a build no machine code is generated for `body`.
+                // A build without AVX-512 generates no machine code for `body`.
                 if !cfg!(avx512) {
                     unreachable!("`detect` finds nothing");
                 }

@@ -5,7 +5,8 @@ use core::arch::x86_64::*;
 
 use super::Plain;
 
-/// Proof that the CPU has AVX2, and rotates of ordinary registers that keep their operand (BMI2).
+/// Proof that the CPU has AVX2, BMI1, and BMI2 with rotates of ordinary registers that keep their
+/// operand.
 #[derive(Clone, Copy)]
 pub(crate) struct Pairs(());
 
@@ -66,8 +67,8 @@ impl Pairs {
         unsafe { _mm_alignr_epi8::<8>(b, a) }
     }
 
-    /// Returns the sum without carries of both words rotated right by `A`, rotated right by `B`,
-    /// and shifted right by `C`. The other constants are the left shifts of the rotations.
+    /// Returns for each word x the exclusive or of x rotated right by `A`, x rotated right by `B`,
+    /// and x shifted right by `C`. The other constants are the left shifts of the rotations.
     #[inline(always)]
     pub(crate) fn sigma<
         const A: i32,

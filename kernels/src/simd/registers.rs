@@ -1,4 +1,4 @@
-//! The vector registers behind a kernel.
+//! Clearing of the vector registers after a kernel.
 //!
 //! A kernel leaves limbs of keys in them, and they stay there until other code needs the registers:
 //! in the upper sixteen of AVX-512 for a long time. The next signal would store them on the stack

@@ -20,7 +20,7 @@ pub(crate) const STEADY: u32 = 0x1fbf;
 /// registers.
 pub(crate) struct Steady {
     before: u32,
-    /// The register belongs to the thread.
+    /// Keeps the guard on its thread, to which the register belongs.
     _thread: PhantomData<*const ()>,
 }
 

@@ -84,7 +84,7 @@ pub(crate) trait Words: Copy + 'static {
     fn mul_low(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// ⌊a·b / 2^16⌋, signed.
     fn mul_high(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// ⌊(a·b + 2^14) / 2^15⌋, signed; not both are −2^15.
+    /// ⌊(a·b + 2^14) / 2^15⌋, signed; a and b are not both −2^15.
     fn mul_round(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// a & b.
     fn and(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -134,7 +134,7 @@ pub(crate) trait Words: Copy + 'static {
     /// Unpacks numbers of `BITS` bits, 4, 5, 6, 10, 11 or 12, from the first `LANES · BITS / 8`
     /// bytes of `from`, the lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
-    /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
+    /// The inverse of [`unpack`](Self::unpack), for numbers of at most `BITS` bits.
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
 
     /// Returns the sum of the lower two bits of each 4-bit number, minus the sum of the upper two.

@@ -95,7 +95,7 @@ pub(crate) trait LongWords: Copy + 'static {
 
     /// Number of words of a vector: 8 or 16.
     const LANES: usize;
-    /// Whether they are plain words, for which unrolled code is not faster.
+    /// Whether vectors are plain words, for which unrolled code is not faster.
     const IS_PLAIN: bool = false;
 
     /// Runs `body` with the instruction set enabled.
@@ -131,8 +131,8 @@ pub(crate) trait LongWords: Copy + 'static {
     /// ⌊a·b / 2^16⌋, for numbers in 0..2^16.
     fn mul_short_high(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// Returns Montgomery's product of a and b, given as the [factors](Self::factor) b and b/q
-    /// modulo R: a·b/R modulo q. Its absolute value is at most |a·b| / R + q / 2.
+    /// Returns Montgomery's product a·b/R modulo q, from two [factors](Self::factor): b, and b/q
+    /// modulo R. The absolute value of the product is at most |a·b| / R + q / 2.
     fn multiply(self, a: Self::Vector, b: [[Self::Vector; 2]; 2]) -> Self::Vector;
 
     /// Returns the vector as a factor. If all words are the same, the vector itself may be in both
@@ -162,7 +162,7 @@ pub(crate) trait LongWords: Copy + 'static {
     /// Unpacks numbers of `BITS` bits, an even count of at most 20, from the first
     /// `LANES · BITS / 8` bytes of `from`, the lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
-    /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits: 4, 6, 18 or 20.
+    /// The inverse of [`unpack`](Self::unpack), for numbers of at most `BITS` bits: 4, 6, 18 or 20.
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
 
     /// Unpacks numbers of 23 bits, three bytes for each, and writes those below [`Q`] to `to`,
@@ -193,7 +193,7 @@ const fn window_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
     from
 }
 
-/// Returns the shifts of the numbers in these windows.
+/// Returns the shifts of the numbers in the places of [`window_bytes`].
 #[cfg(vectors)]
 const fn window_shifts<const BITS: usize, const N: usize>() -> [i32; N] {
     let (mut shifts, mut i) = ([0; N], 0);

@@ -142,7 +142,7 @@ macro_rules! eight_rows {
     };
 }
 
-/// Loads the sums from eight words, or stores them.
+/// Loads the sums from the eight words at `$at`.
 macro_rules! load_sums {
     ($at:literal) => {
         concat!(
@@ -173,6 +173,8 @@ macro_rules! load_sums {
         )
     };
 }
+
+/// Stores the sums to the eight words at `$at`.
 macro_rules! store_sums {
     ($at:literal) => {
         concat!(
@@ -204,7 +206,7 @@ macro_rules! store_sums {
     };
 }
 
-/// Adds the sums and CF to eight words.
+/// Adds the sums and CF to the eight words at `$at`.
 macro_rules! add_sums {
     ($at:literal) => {
         concat!(

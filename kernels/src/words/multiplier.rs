@@ -13,7 +13,8 @@ pub(crate) trait Multiplier: Copy {
     /// Runs `body` with the instruction set of the multiplier enabled.
     fn enter<R>(self, body: impl FnOnce() -> R) -> R;
 
-    /// Computes (c, t) = a·b + c + t, for a block a and as many blocks of b as of t; c is above t.
+    /// Computes (c, t) = a·b + c + t, for a block a and as many blocks of b as of t; the new c is
+    /// above t.
     fn multiply_add(self, t: &mut [Block], c: &mut Block, a: &Block, b: &[Block]);
 
     /// Computes t = t + m·n + carry·2^(512·blocks) for an m that makes the lowest block of t zero;
@@ -24,8 +25,8 @@ pub(crate) trait Multiplier: Copy {
     /// Computes (c, t) = the sum of the products of every two different words of a, plus t.
     fn triangle(self, t: &mut Block, c: &mut Block, a: &Block);
 
-    /// Computes t = 2t + the squares of a's words, which must fit. It is a², if t was the sum of
-    /// all mixed products.
+    /// Computes t = 2t + the squares of a's words, which must fit. The result is a², if t was the
+    /// sum of all mixed products.
     fn double(self, t: &mut [Block], a: &[Block]);
 }
 

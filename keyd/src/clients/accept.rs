@@ -2,8 +2,8 @@
 //!
 //! It waits for all sockets at once, and never for a single client. A client that does not send its
 //! greeting in time, or does not read its answer, loses its connection. A process that may use no
-//! key is rejected at once, so such processes never take a place from others, whatever their number
-//! of users.
+//! key is rejected at once. So such processes never take a place from others, even under many user
+//! IDs.
 //!
 //! A place is a ring and a socket. Clients that make requests keep their places. An idle client
 //! loses its place to a pending one, and connects again with its next request. So the number of
@@ -44,10 +44,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const QUEUE_TIME: Duration = Duration::from_millis(2500);
 /// Interval at which the thread looks for free places while clients are queued.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Interval at which the thread looks for late connections and outdated lists.
 const TICK: Duration = Duration::from_millis(100);
 /// Number of pending connections for each place.
 const PENDING_PER_PLACE: usize = 4;
-/// Backoff of a machine that is out of descriptors or memory.
+/// Pause after an error for lack of descriptors or memory.
 const BACKOFF: Duration = Duration::from_millis(10);
 /// Number of connections that are accepted in one round. A client that connects all the time must
 /// not keep the thread from its other work.
@@ -56,14 +57,15 @@ const ACCEPTS_PER_ROUND: usize = 32;
 /// Number of clients that lose an outdated list of keys in each [`TICK`].
 const REFRESHES_PER_TICK: usize = 32;
 
-/// Number of the event that ends the daemon. Listeners follow from [`FIRST`], then connections.
+/// Number that epoll reports for the end of the daemon. Listeners have the numbers from [`FIRST`],
+/// and connections the numbers after those.
 const END: u64 = 0;
-/// Number of the event for removed keys.
+/// Number that epoll reports for removed keys.
 const REMOVED: u64 = u64::MAX;
 const FIRST: u64 = 1;
 /// Maximum number of events in one round.
 const EVENTS: usize = 1024;
-/// The other side has hung up. epoll reports the last two in any case.
+/// Events of a client that has hung up. epoll reports the last two even if they are not requested.
 const HUNG_UP: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR);
@@ -84,11 +86,11 @@ struct Pending {
 
 /// Progress of a pending connection.
 enum Stage {
-    /// Reads the greeting, of which this part has come.
+    /// The client sends its greeting, of which the daemon has this part.
     Greets(Vec<u8>),
-    /// Waits in the queue for a place.
+    /// The client waits in the queue for a place.
     Waits,
-    /// Has a place, and reads its list of keys, of which `sent` bytes are sent.
+    /// The client has a place, and reads its list of keys, of which `sent` bytes are sent.
     Reads {
         sent: usize,
         offer: Arc<Offer>,
@@ -99,7 +101,7 @@ enum Stage {
 /// The state of the thread.
 pub struct Acceptor {
     listeners: Vec<UnixListener>,
-    /// Readable once the daemon is to end; epoll reports it.
+    /// Readable once the daemon is to end. Kept open for epoll.
     _end: UnixStream,
     configuration: Configuration,
     offers: Arc<Mutex<Offers>>,
@@ -168,7 +170,7 @@ impl Acceptor {
         })
     }
 
-    /// Takes the clients that connected before.
+    /// Takes over the clients that connected before the daemon could serve.
     pub fn take_early(&mut self, early: Vec<EarlyClient>) {
         for EarlyClient { stream, greeting } in early {
             // A client that has hung up meanwhile needs no answer.
@@ -271,7 +273,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Makes a connection pending, or rejects it. `greeting` is the part that has come.
+    /// Makes a connection pending, or rejects it. `greeting` has the bytes received so far.
     fn receive(&mut self, stream: UnixStream, greeting: Vec<u8>) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         let peer = credentials(&stream)?;

@@ -14,7 +14,8 @@ use crate::clients::request::{Asked, asked};
 use crate::keys::access::Account;
 use crate::keys::offers::Offer;
 
-/// Time that a new client has for its first request before it counts as idle.
+/// Idle time after which a client may lose its place to a connection in the queue. A new client has
+/// this time for its first request before it counts as idle.
 pub const BRIEFLY_IDLE: Duration = Duration::from_millis(20);
 
 /// A process that is served.
@@ -129,7 +130,7 @@ impl Client {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Returns the numbers of served and of rejected requests.
+    /// Returns the numbers of served and of refused requests.
     pub fn counts(&self) -> (u64, u64) {
         (
             self.served.load(Ordering::Relaxed),
@@ -212,7 +213,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// Creates a client whose last request came this time ago.
+        /// Creates a client whose last request came `time` ago.
         pub(crate) fn idle_for(user: u32, time: Duration) -> Connected {
             let mut connected = Connected::of(user, 4);
             let client = Arc::get_mut(&mut connected.client).expect("it is nobody else's");

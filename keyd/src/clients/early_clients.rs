@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 /// Maximum number of waiting clients. Others wait in the kernel's queue.
 const MOST: usize = 1024;
-/// Backoff of a machine that is out of descriptors or memory.
+/// Pause after an error, such as a lack of descriptors or memory.
 const BACKOFF: Duration = Duration::from_millis(10);
 
 /// A client that has connected, and its greeting so far.

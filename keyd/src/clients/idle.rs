@@ -40,8 +40,8 @@ impl IdleProcesses {
         is_back
     }
 
-    /// Returns the line about all since the last one, if there are any and the last line is old
-    /// enough.
+    /// Returns a line about the processes since the last line; `None` if no process has lost its
+    /// place, or if the last line is younger than [`EVERY`].
     pub fn line(&mut self, now: Instant) -> Option<String> {
         let is_early = |last: Instant| now.saturating_duration_since(last) < EVERY;
         if self.lost == 0 || self.last.is_some_and(is_early) {

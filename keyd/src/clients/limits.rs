@@ -1,4 +1,4 @@
-//! Limits of rates.
+//! Limits on the rates of requests and of lines for the log.
 
 use std::sync::Mutex;
 use std::time::Instant;

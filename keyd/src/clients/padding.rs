@@ -4,15 +4,17 @@
 //! sign but not decrypt must not get a ciphertext decrypted. So its input must have the form of a
 //! signature, and the client may choose less than a third of the bytes:
 //!
-//! - PKCS#1 v1.5 (RFC 8017, 9.2): 00 01, bytes FF, 00, and the DigestInfo of a known digest in the
-//!   one form that signers write; or the two digests of TLS before 1.2.
+//! - PKCS#1 v1.5 (RFC 8017, 9.2): 00 01, bytes FF, 00, and the DigestInfo of a known digest, in DER
+//!   with NULL parameters, as signers write it; or the two digests of TLS before 1.2.
 //! - PSS (RFC 8017, 9.1) with SHA-256, SHA-384 or SHA-512, and MGF1 with the same. The salt is at
-//!   most as long as the digest. Behind the mask, the bytes before the salt are zeros and a one.
+//!   most as long as the digest. Without the mask, the bytes before the salt are zeros and a 01.
+//!   The mask follows from the hash, so only the salt counts as chosen.
 //!
 //! The form alone does not suffice. If half of the bytes are free, any ciphertext is the quotient
-//! of two numbers of that form, which lattice reduction finds; the quotient of their signatures is
-//! the plaintext. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
-//! Naccache, "Cryptanalysis of RSA signatures with fixed-pattern padding", CRYPTO 2001).
+//! of two numbers of that form. Lattice reduction finds these numbers, and the quotient of their
+//! signatures is the plaintext. If a third is free, signatures can be forged from other signatures
+//! (Brier, Clavier, Coron and Naccache, "Cryptanalysis of RSA signatures with fixed-pattern
+//! padding", CRYPTO 2001).
 
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
@@ -109,8 +111,8 @@ fn is_pss<D: Digest>(input: &[u8]) -> bool {
             let bits = if place == 0 { 0x7f } else { 0xff };
             let clear = (byte ^ mask) & bits;
             if clear != 0 {
-                // The client chooses the hash and the salt. The other bytes follow from the hash
-                // through the mask.
+                // Only the salt counts as free. The client chooses the hash, too, but the mask, and
+                // so the bytes before the salt, follow from it.
                 let salt = block - place - 1;
                 return clear == 1 && salt <= hash_length && is_little(salt, input.len());
             }

@@ -11,7 +11,7 @@ use crate::keys::key::{Key, Private};
 /// refusal.
 pub type Asked = Result<(Request, InputCheck), u16>;
 
-/// The check of an input that waits for the request's turn, since it takes time.
+/// Check of an input. It takes time, so the daemon does it only at the request's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputCheck {
     /// No check.

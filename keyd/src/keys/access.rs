@@ -44,7 +44,7 @@ pub struct Access {
 
 impl Access {
     /// Returns the rights that a section grants, and messages about its unknown accounts, which get
-    /// none.
+    /// no rights.
     pub fn new(section: &KeySection, accounts: &Accounts) -> (Access, Vec<String>) {
         let mut access = Access {
             uses: section.uses,

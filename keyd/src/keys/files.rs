@@ -1,8 +1,9 @@
 //! The files of a section, whose path may have `*` and `?` in its names, or name a directory.
 //!
-//! A search follows the path as [`crate::system::trusted`] does: nobody else can change the files
-//! that it finds, or a directory on the way to them. It also tells its [`Visitor`] the relevant
-//! names in each directory, so that the visitor can [watch](crate::keys::reader) them.
+//! A search follows the path as [`crate::system::trusted`] does: only root and a trusted user can
+//! change the files that the search finds, or a directory on the way to them. The search also tells
+//! its [`Visitor`] the relevant names in each directory, so that the visitor can
+//! [watch](crate::keys::reader) them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -47,7 +48,7 @@ pub enum Place {
 pub enum Names {
     /// One name.
     One(OsString),
-    /// All names that match this pattern; all names without one.
+    /// All names that match this pattern; without a pattern, all names that are not hidden.
     Like(Option<OsString>),
 }
 
@@ -94,19 +95,20 @@ impl Pattern {
         &self.path
     }
 
-    /// Returns whether the path has no wildcards: that of one file, or of a directory.
+    /// Returns whether the path has no wildcards, and so names one file or directory.
     pub fn is_plain(&self) -> bool {
         !self.parts.iter().any(|part| is_pattern(part))
     }
 
-    /// Returns the lowest directory above all wildcards.
+    /// Returns the lowest directory above all wildcards and the last name.
     pub fn base(&self) -> PathBuf {
         let fixed = self.parts.iter().take_while(|part| !is_pattern(part));
         let last = self.parts.len().saturating_sub(1);
         Path::new("/").join(fixed.take(last).collect::<PathBuf>())
     }
 
-    /// Searches the files that exist now. The user `own` is trusted in addition to root.
+    /// Searches the files that exist now. The user `own` is trusted in addition to root. `beside`
+    /// adds the other files in the directories of keys.
     pub fn look(&self, own: u32, beside: bool, visitor: &mut dyn Visitor) {
         let mut look = Look {
             visitor,
@@ -124,7 +126,8 @@ impl Pattern {
 struct Look<'a> {
     visitor: &'a mut dyn Visitor,
     beside: bool,
-    /// The next file was named without a wildcard, so a wrong one is an error.
+    /// Whether the pattern names the next file without a wildcard. Then a socket in its place is an
+    /// error.
     is_plain: bool,
     count: usize,
 }
@@ -240,8 +243,8 @@ impl Look<'_> {
             })
     }
 
-    /// Returns the sorted names in a directory that match a pattern. With `beside`, returns the
-    /// first names that do not match that one.
+    /// Returns the sorted names in a directory that match `pattern` and do not match `beside`. With
+    /// `beside`, leaves out the last names of a very long list.
     fn list(
         &mut self,
         way: &Way,
@@ -489,14 +492,14 @@ mod tests {
         assert!(seen.names.len() < 20, "{}", seen.names.len());
         fs::remove_file(place.join("0")).expect("a file");
         assert!(!look(&place, false).is_full);
-        // Names that do not match take no room, whatever their number.
+        // Names that do not match do not count.
         fs::write(place.join("site.pem"), "key").expect("a file");
         for number in 0..MOST_NAMES {
             fs::write(place.join(format!("{number}.crt")), "").expect("a file");
         }
         let seen = look(&place.join("*.pem"), false);
         assert!(seen.files.len() == 1 && !seen.is_full);
-        // The files beside a key take none, either: the first ones count, and the rest is reported.
+        // Files beside a key do not count, either: the first 100 are found, the rest is reported.
         let seen = look(&place.join("site.pem"), true);
         assert!(seen.files.len() == 2 + MOST_BESIDE && !seen.is_full);
         let told = seen.files[1].2.as_ref().expect_err("more than count");

@@ -107,9 +107,9 @@ pub fn readable_by_others(path: &Path) -> Option<u32> {
 }
 
 impl Private {
-    /// Returns the request for one private operation. The input is a padded number for RSA, a
-    /// digest for ECDSA, a message for Ed25519, and μ for ML-DSA, for which the engine draws the
-    /// randomness if there is none. `None` if the input has the wrong length.
+    /// Returns the request for one private operation; `None` if the input has the wrong length. The
+    /// input is a padded number for RSA, a digest for ECDSA, a message for Ed25519, and μ for
+    /// ML-DSA. Only ML-DSA needs randomness; without `randomness` the engine draws it.
     pub fn request(&self, input: &[u8], randomness: Option<Secret>) -> Option<Request> {
         Some(match self {
             Private::Rsa(key) if input.len() == key.modulus_bytes() => {
@@ -135,7 +135,7 @@ impl Private {
 }
 
 impl Key {
-    /// Creates a key of an algorithm; `point` is its encoding of the public half.
+    /// Creates a key of an algorithm; `point` is the encoded public half.
     fn new(
         private: Private,
         oid: ObjectIdentifier,
@@ -170,8 +170,8 @@ impl Key {
         }
         let bytes = block.decoded().ok_or("the PEM block is damaged")?;
         let bytes = first(&bytes).ok_or(UNPARSED)?;
-        // OpenSSL accepts PKCS#8 behind the label of one kind of keys, and a key in its own format
-        // behind the label of PKCS#8.
+        // OpenSSL accepts PKCS#8 behind the label of a single algorithm, and the format of a single
+        // algorithm behind the label of PKCS#8.
         let key = match (block.label, PrivateKeyInfo::from_der(bytes)) {
             (PRIVATE | RSA_LABEL | EC_LABEL | "DSA PRIVATE KEY", Ok(info)) => pkcs8(&info, engine),
             (RSA_LABEL, _) => rsa(bytes),
@@ -319,8 +319,8 @@ fn rsa(bytes: &[u8]) -> Result<Key, String> {
 fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, String> {
     let rewritten = |what| {
         format!(
-            "the key has {what}; put what this writes in its place: `openssl ec -in FILE -out \
-             NEWFILE -param_enc named_curve -conv_form uncompressed`"
+            "the key has {what}; replace it with the output of `openssl ec -in FILE -out NEWFILE \
+             -param_enc named_curve -conv_form uncompressed`"
         )
     };
     let parts = AnyRef::from_der(bytes).and_then(|key| {
@@ -363,9 +363,9 @@ fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, String> {
 ///     both SEQUENCE { seed OCTET STRING, expandedKey OCTET STRING } }
 /// ```
 fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, String> {
-    /// The command writes another file: it would truncate its own input first.
-    const OTHER: &str = "the key is damaged, or in a form of OpenSSL's own; put what this writes \
-                         in the place of its block: `openssl pkey -in FILE -out NEWFILE -provparam \
+    /// The command writes a new file, since it would truncate its input before it reads it.
+    const OTHER: &str = "the key is damaged, or in a form of OpenSSL's own; replace its block with \
+                         the output of `openssl pkey -in FILE -out NEWFILE -provparam \
                          ml-dsa.output_formats=seed-priv,priv-only`";
     const SEED: Tag = Tag::ContextSpecific {
         constructed: false,

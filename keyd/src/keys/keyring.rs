@@ -35,8 +35,8 @@ use crate::system::accounts::Accounts;
 /// Maximum number of held keys, including those in their grace period. The list of all keys fits
 /// into a message.
 const MOST_KEYS: usize = 6000;
-/// Distance of the parts of a key that are searched for in public texts. Each scalar of 32 bytes
-/// has such a part.
+/// Distance between the parts of a key that are searched for in public texts. Each scalar of 32
+/// bytes contains a whole one.
 const STEP: usize = 8;
 /// Maximum number of remembered parts of removed keys: those of 900 keys of RSA-4096, or of 40,000
 /// of P-256.
@@ -121,7 +121,7 @@ struct Entry {
     served: Arc<ServedKey>,
     /// Time since which no file has it.
     gone_since: Option<Instant>,
-    /// Some of its [`Secrets`].
+    /// Every [`STEP`]th part of the key, to search for it in public texts.
     parts: Vec<u64>,
 }
 
@@ -453,8 +453,8 @@ impl Keyring {
         Ok(text)
     }
 
-    /// Returns whether the list has room for one more key of `bytes` bytes. Removes keys in their
-    /// grace period if that is enough, the first ones first.
+    /// Returns whether the list has room for one more key of `bytes` bytes. If necessary and
+    /// sufficient, removes keys in their grace period, the longest gone first.
     fn has_room(&mut self, bytes: usize) -> bool {
         let stay = self.entries.iter().filter(|own| own.gone_since.is_none());
         let is_possible = fits(stay, bytes);

@@ -22,7 +22,7 @@ pub struct ServedKey {
     pub is_removed: AtomicBool,
 }
 
-/// The keys that processes with the same rights may use, and the list by which they learn them.
+/// The keys that processes with the same rights may use, and the encoded list of these keys.
 pub struct Offer {
     /// The keys and permitted operations. A handle is an index.
     grants: Vec<(Arc<ServedKey>, Uses)>,

@@ -1,8 +1,8 @@
 //! Files in PEM, by OpenSSL's rules.
 //!
 //! A byte order mark at the start of a file is ignored, and so are blanks at the end of a line. The
-//! lines of a block have any length. Only behind an empty line, which ends a header, they must be
-//! as long as OpenSSL writes them.
+//! lines of a block have any length. Only behind an empty line, which ends a header, they must have
+//! 64 characters, and the last one at most 64.
 
 use std::iter;
 
@@ -37,7 +37,7 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     (1..).zip(lines)
 }
 
-/// Returns the blocks of a text. Any line that starts with dashes ends a block, so it never
+/// Returns the blocks of a text. Any line that starts with dashes ends a block, so no block
 /// contains a part of another one.
 pub fn blocks(text: &[u8]) -> impl Iterator<Item = Block<'_>> {
     let mut lines = lines(text).peekable();
@@ -76,7 +76,7 @@ impl Block<'_> {
 
     /// Returns its bytes, unless it is damaged or encrypted.
     pub fn decoded(&self) -> Option<Zeroizing<Vec<u8>>> {
-        /// Shorter headers are ignored.
+        /// Maximum length of a header that is ignored.
         const HEADER: usize = 10;
         let mut lines = &self.lines[..];
         if let Some(empty) = lines.iter().position(|line| line.is_empty()) {

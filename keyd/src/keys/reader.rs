@@ -3,9 +3,9 @@
 //! The daemon starts it before it gives up root's rights ([`start`]): the same program once more,
 //! with a socket as its standard input ([`run`]). It searches the files of all sections, opens
 //! them, and sends the open descriptors to the daemon. It reads no file and has no clients. The
-//! daemon sends it the sections before the first client comes, and nothing else. It keeps one of
-//! root's rights: to read any file. If the daemon does not run as root, the process has the rights
-//! of the daemon's user.
+//! daemon sends it the sections before the first client comes, and nothing else. The process keeps
+//! one of root's rights: to read any file. If the daemon does not run as root, the process has the
+//! rights of the daemon's user.
 //!
 //! The kernel reports changes of the names that lead to the files (inotify). Some file systems
 //! report none, so the process also searches at intervals.
@@ -160,7 +160,7 @@ struct Known {
     due: Instant,
 }
 
-/// The process, which sends messages by a function.
+/// Searcher of all sections. It passes its messages to a function.
 struct Reader<T> {
     /// `None` while a thread is held up in this section.
     known: Vec<Option<Known>>,
@@ -327,7 +327,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         let due = self.known.iter().flatten().map(|known| known.due).min();
         let time = due.map_or(EVERY, |due| due.saturating_duration_since(now));
         let time = Timespec::try_from(time.min(longest)).unwrap_or_default();
-        // The descriptor stays open.
+        // This clone keeps the descriptor open without the lock.
         let inotify = self.shared.watches().inotify.clone().ok();
         let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
         let watched = inotify.iter();
@@ -403,7 +403,7 @@ impl<T: FnMut(Message) -> io::Result<()>> Shared<T> {
 /// A search of one section.
 struct Visit<'a, T> {
     section: usize,
-    /// Reports of the search before.
+    /// Reports of the previous search.
     before: BTreeMap<PathBuf, Told>,
     told: &'a mut BTreeMap<PathBuf, Told>,
     /// Paths that could not be searched.

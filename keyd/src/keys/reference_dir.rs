@@ -30,7 +30,7 @@ use crate::keys::keyring::Text;
 use crate::keys::secrets::Secrets;
 use crate::system::trusted::{Reached, Way};
 
-/// Time after which a change is written although it does not match.
+/// Time after which a change is written even if key and certificate do not match.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Time after which a removed file counts as gone. Programs remove a file for a moment to replace
 /// it, and create files that they rename.
@@ -78,7 +78,7 @@ struct Waiting {
     /// `None` for a removal.
     text: Option<Text>,
     since: Instant,
-    /// Time of the last failure, which was reported.
+    /// Time of the last failure. Only the first failure is reported.
     failed: Option<Instant>,
 }
 
@@ -96,7 +96,7 @@ fn cannot_write(path: &Path, error: impl fmt::Display) -> String {
     format!("cannot write {path}: {error}")
 }
 
-/// Creates a directory of references and its missing parents. This group may write to it.
+/// Creates a directory of references and its missing parents. `group` may write to the directory.
 pub fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
     let (above, name) = last(path)?;
     if !above.exists() {
@@ -220,7 +220,7 @@ impl ReferenceDir {
             for (_, file) in own {
                 let shown = self.show_file(&file, now, secrets);
                 let waiting = self.waiting.get_mut(&file);
-                // A failed change is tried again with the next look, and after a pause.
+                // The next call tries a failed change again, at the latest after [`RETRY`].
                 if let Err(error) = shown
                     && waiting.is_none_or(|own| own.failed.replace(now).is_none())
                 {

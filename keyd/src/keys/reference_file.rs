@@ -1,10 +1,10 @@
 //! The file that a server reads in the place of a key's file: a reference, and the certificates
 //! that were beside the key.
 //!
-//! Everybody may read this file, but only root may read the file of the key. So bytes get from one
-//! to the other in one way only: a block with a public label is decoded, its DER must have the
-//! structure that the label promises, and the DER is encoded again. If the file has anything else,
-//! or a line where PEM has none, no file is written.
+//! Everybody may read this file, but only root may read the key's file. So bytes get from the key's
+//! file to this one in one way only: a block with a public label is decoded, its DER must have the
+//! structure that the label promises, and the DER is encoded again. If the key's file has anything
+//! else, or a line that begins or ends no whole block, no file is written.
 
 use std::collections::HashSet;
 use std::hash::RandomState;
@@ -33,7 +33,7 @@ pub fn make(path: &Path, reference: &Reference) -> Result<String, String> {
     make_from(&key::text(path)?, reference)
 }
 
-/// The same for the text of a key's file.
+/// Makes the same file from the text of a key's file.
 pub(crate) fn make_from(text: &[u8], reference: &Reference) -> Result<String, String> {
     let mut made = reference
         .to_file()
@@ -160,7 +160,7 @@ fn is_dh_parameters(bytes: &[u8]) -> bool {
     })
 }
 
-/// Returns the tags and lengths of the parts of a sequence; `None` if there is anything else.
+/// Returns the tags and lengths of the parts of a sequence; `None` if this is not one sequence.
 fn tags(bytes: &[u8]) -> Option<Vec<(Tag, usize)>> {
     let parts = AnyRef::from_der(bytes).and_then(|whole| {
         whole.sequence(|reader| {

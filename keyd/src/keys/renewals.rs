@@ -1,8 +1,8 @@
 //! The thread that processes the [reader]'s messages while the daemon serves.
 //!
 //! A new key is first offered to all clients that connect from then on; its references are written
-//! after that. A client with an older list asks for it again when it needs a key that is not in the
-//! list.
+//! after that. A client with an older list asks for the list again when it needs a key that is not
+//! in the older one.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -104,7 +104,7 @@ impl Reader {
 }
 
 impl Renewals {
-    /// Continues with the keys of the start, and writes their references.
+    /// Creates the state from the keys that were read at the start, and writes their references.
     pub fn new(
         configuration: &Configuration,
         (reader, keyring): (Reader, Keyring),

@@ -22,7 +22,7 @@ const MARK: u32 = 20;
 #[derive(Default)]
 pub struct Secrets {
     parts: HashSet<u64>,
-    /// A bit for each mark of a part; empty without parts.
+    /// Bitmap of the marks of all parts; empty without parts.
     marks: Vec<u64>,
     hasher: RandomState,
 }

@@ -126,8 +126,8 @@ impl<I: Send + 'static, O: Send + 'static> Workers<I, O> {
 }
 
 /// Returns the maximum time of a task while `late` others are late, perhaps in the same file
-/// system. The daemon serves after the first search of all files, and a client waits for it for
-/// three seconds.
+/// system. The daemon serves only after the first search of all files, and a client waits three
+/// seconds for the daemon, so all these times together are shorter.
 fn patience(first: Duration, late: usize) -> Duration {
     let more = u32::try_from(late).unwrap_or(u32::MAX);
     (first / more.saturating_mul(10).saturating_add(1)).max(LEAST)

@@ -14,7 +14,7 @@ use rustix::process::umask;
 /// The new socket replaces an old one in one step. A client finds either the old daemon, which
 /// keeps its clients, or the new one.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    // At most as long as the longest name of a socket, and different from the final name.
+    // Different from the final name, and no longer if that ends with `.sock`.
     let mut fresh = path.with_extension("new");
     if fresh == path {
         fresh.set_extension("old");

@@ -94,7 +94,7 @@ pub fn open_any(path: &Path) -> io::Result<File> {
     Ok(openat(CWD, same, TO_READ | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
-/// Creates a new file in a directory that nobody else can change.
+/// Creates a new file in a directory that only root and the user of this process can change.
 pub fn create_new(path: &Path) -> Result<File, Untrusted> {
     let system = |error: io::Error| Untrusted::System(path.to_owned(), error);
     let path = path::absolute(path).map_err(system)?;
@@ -112,13 +112,13 @@ pub fn create_new(path: &Path) -> Result<File, Untrusted> {
 
 /// The end of a path.
 pub enum Reached {
-    /// A file, or anything else that is not a directory.
+    /// A regular file.
     File(Found),
     /// A directory.
     Directory(Way),
 }
 
-/// An entry of a directory that is not a directory itself.
+/// A regular file that is not opened yet, by its directory and its name.
 pub struct Found {
     directory: Arc<OwnedFd>,
     name: OsString,
@@ -139,7 +139,7 @@ impl Found {
     }
 }
 
-/// A path from the root directory to another one, which nobody else can change.
+/// A path from the root directory to another one, which only root and a trusted user can change.
 #[derive(Clone)]
 pub struct Way {
     /// The directories of the path, by their descriptors.
@@ -351,7 +351,7 @@ mod tests {
         give(&file);
         refused(&file, "belongs to user 33");
         chown(&file, Some(0), None).expect("root");
-        // A link that belongs to them, and root's link in their directory.
+        // A link of the other user, and root's link in the other user's directory.
         let link = directory.join("link");
         symlink("key", &link).expect("a link");
         assert_eq!(text(&link).as_deref(), Ok("key"));
@@ -360,7 +360,7 @@ mod tests {
         give(&other);
         symlink(&file, other.join("link")).expect("a link");
         refused(&other.join("link"), "belongs to user 33");
-        // The path may lead through their directory by `..` or a link.
+        // The path may lead through that directory by `..` or a link.
         refused(&other.join("../keys/key"), "belongs to user 33");
         let through = place.join("through");
         symlink(other.join("../keys/key"), &through).expect("a link");

@@ -6,8 +6,8 @@ use super::random::random;
 
 /// Chooses passes at random, one in every N on average.
 pub(super) struct Sample {
-    /// Upper bound of the passes that are passed over: the distance between two choices lies
-    /// between one and twice the average.
+    /// Number of passes that are skipped before a choice, at most, plus one. So the distance
+    /// between two choices lies between one and twice the average.
     most: u32,
     /// Number of passes before the next chosen one.
     left: AtomicI64,

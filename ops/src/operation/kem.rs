@@ -133,7 +133,7 @@ impl<'a> Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    /// Pairs it with the scalar of the own key.
+    /// Pairs the peer's share with the scalar of the own key.
     fn with(&self, scalar: &'a [u8]) -> Result<Agreement<'a>, Failed> {
         Ok(match self {
             Share::None => Agreement::None,

@@ -345,7 +345,8 @@ impl Lanes {
         }
     }
 
-    /// Returns the lanes for the curves beside ML-KEM, which all lanes serve.
+    /// Returns the lanes for ECDH and key pairs: portable ones where these have no kernels of the
+    /// curves, since all lanes serve the hybrids with ML-KEM.
     fn nist_backend(&self) -> Backend {
         match self.backend.has_nist_curves() {
             true => self.backend,

@@ -121,7 +121,7 @@ impl Context {
             self.has_key = true;
             process::count(ExternalEvent::Cipher);
         }
-        // As in OpenSSL, a message that has begun with another key keeps nothing of it.
+        // As in OpenSSL, a message that has begun with an earlier key is dropped.
         if self.iv.state == State::Copied {
             self.message = Message::without_iv();
             self.is_spoiled = false;
@@ -190,8 +190,8 @@ impl Context {
         true
     }
 
-    /// Begins a message with an IV that ends with this part. Returns false if OpenSSL's rules
-    /// forbid that.
+    /// Begins a message with an IV that ends with `part`. Returns false if OpenSSL's rules forbid
+    /// that.
     pub fn begin_with_explicit_iv(&mut self, part: Bytes<'_>) -> bool {
         let may = self.has_key && !self.encrypts && self.iv.set_explicit(part);
         if may {
@@ -207,8 +207,8 @@ impl Context {
             return self.record(None).map(drop);
         }
         self.begin_message()?;
-        // A message with a wrong tag gets no other tag. OpenSSL continues with a value that is not
-        // its hash.
+        // A message whose tag was wrong fails for good. OpenSSL makes another tag, from a value
+        // that is not the message's hash.
         if self.is_spoiled {
             return None;
         }

@@ -12,17 +12,16 @@ use crate::stock::families::Aes128Gcm;
 const LONGEST: usize = 128;
 /// Default length of an IV, and the shortest length of a random one.
 const USUAL: usize = 12;
-/// Number of bytes at the end of an IV that TLS 1.2 counts in and sends.
+/// Length of the explicit part at the end of an IV, which TLS 1.2 increments and sends.
 pub const EXPLICIT: usize = 8;
-/// Least number of bytes at the start of an IV that TLS 1.2 fixes.
+/// Minimum length of the part at the start of an IV that TLS 1.2 fixes.
 const FIXED: usize = 4;
 
-/// An IV.
 pub struct Iv {
     bytes: [u8; LONGEST],
     length: usize,
     pub state: State,
-    /// Whether OpenSSL's own rules let the next IV be counted from this one.
+    /// Whether OpenSSL's own rules let the next IV be an increment of this one.
     counts: bool,
 }
 
@@ -87,7 +86,7 @@ impl Iv {
         copied
     }
 
-    /// Sets the length. An IV of another length is dropped.
+    /// Sets the length. An IV that was set with another length must not be used any more.
     pub fn set_length(&mut self, length: usize) -> bool {
         if !is_length(length) {
             return false;
@@ -104,10 +103,10 @@ impl Iv {
         self.randomize_from(provctx, 0)
     }
 
-    /// Sets the part that TLS 1.2 fixes. In a context that encrypts, the rest is random, and is
-    /// counted from there. An input as long as the IV restores a whole IV.
+    /// Sets the part that TLS 1.2 fixes. In a context that encrypts, the rest is random, and later
+    /// IVs are increments. If `is_whole`, `fixed` is a whole IV and replaces this one.
     ///
-    /// OpenSSL takes an input longer than the IV, and writes beyond it; here that fails.
+    /// OpenSSL takes an input longer than the IV, and writes beyond the IV; this returns false.
     pub fn fix(
         &mut self,
         provctx: ProvCtx,
@@ -143,9 +142,9 @@ impl Iv {
         self.counts && part.read(|part| to.copy_from_slice(part)).is_some()
     }
 
-    /// Returns whether the next IV may be counted from this one.
+    /// Returns whether the next IV may be an increment of this one.
     pub fn counts(&self) -> bool {
-        // OpenSSL counts in the memory before a shorter IV.
+        // With a shorter IV, OpenSSL increments memory before the IV.
         self.counts && self.length >= EXPLICIT
     }
 
@@ -157,8 +156,8 @@ impl Iv {
         *part = u64::from_be_bytes(*part).wrapping_add(1).to_be_bytes();
     }
 
-    /// Has OpenSSL's own implementation, which knows the application's random generator, make an IV
-    /// of this length, and takes its bytes from `start` on.
+    /// Replaces the bytes from `start` on by those of a random IV of the same length. OpenSSL's own
+    /// implementation makes that IV, since it knows the application's random generator.
     fn randomize_from(&mut self, provctx: ProvCtx, start: usize) -> bool {
         let mut made = [0; LONGEST];
         let made = &mut made[..self.length];
@@ -175,8 +174,8 @@ fn is_length(length: usize) -> bool {
     (1..=LONGEST).contains(&length)
 }
 
-/// Gets a random IV from OpenSSL, which makes one when a message begins without. The function of
-/// `EVP_Cipher` adds no error of its own to the generator's errors.
+/// Gets a random IV from OpenSSL, which makes one when a message begins without an IV. [`Cipher`],
+/// the function of `EVP_Cipher`, adds no error of its own to the generator's errors.
 fn random(provctx: ProvCtx, iv: &mut [u8]) -> Option<()> {
     const LENGTH: &CStr = name::CIPHER_PARAM_IVLEN;
     let done = |result| (result == 1).then_some(());

@@ -34,7 +34,7 @@ impl Context {
         let mut values = params.values();
         match (values.next(), values.next()) {
             (None, _) => true,
-            // As libssl and EVP set them.
+            // libssl and EVP set one parameter in each call.
             (Some(only), None) => self.set_param(only),
             _ => SETTABLE.into_iter().all(|name| {
                 let given = params.get(name);
@@ -107,7 +107,7 @@ impl Context {
         let mut questions = params.questions();
         match (questions.next(), questions.next()) {
             (None, _) => true,
-            // As libssl and EVP ask.
+            // libssl and EVP ask for one parameter in each call.
             (Some(only), None) => self.answer(only),
             _ => {
                 drop(questions);

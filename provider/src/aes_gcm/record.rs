@@ -13,8 +13,9 @@ use crate::ffi::{Bytes, failed, reason};
 const HEADER: usize = 13;
 
 impl Context {
-    /// Notes the header of the next record, with the length of its message in place of its own.
-    /// Returns false for an invalid header; a record comes next even then.
+    /// Notes the header of the next record, and puts the length of the record's message into the
+    /// header's length field. Returns false for an invalid header; if only the length field is
+    /// invalid, the next message is a record nevertheless.
     pub fn set_record(&mut self, header: Bytes<'_>) -> bool {
         let to = &mut self.buffer[..HEADER];
         if header.len() != HEADER || header.read(|header| to.copy_from_slice(header)).is_none() {
@@ -32,8 +33,8 @@ impl Context {
         true
     }
 
-    /// Encrypts or decrypts a record. Returns the length of the output, or None for an error. In
-    /// both cases the next message is no record, and has another IV.
+    /// Encrypts or decrypts a record. Returns the length of the output, or None for an error. Even
+    /// after an error, the next message is no record, and must have another IV.
     pub fn record(&mut self, bytes: Option<&mut [u8]>) -> Option<usize> {
         let length = bytes.and_then(|bytes| self.whole_record(bytes));
         self.iv.state = State::Finished;

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the time since some moment in nanoseconds, the same for all processes of the system.
+/// Returns the nanoseconds since a moment that is the same for all processes of the system.
 pub fn system() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     (time.tv_sec as u64)

@@ -2,19 +2,19 @@
 //! keys](crate::keys::shared_key) that the daemon has, too.
 //!
 //! A process connects when it first asks for something, and anew when the daemon has ended or has
-//! given the place of this idle process to another one. So a daemon that is started again is used
-//! again, without a restart of the program. A forked child makes a connection of its own.
+//! given the place of this idle process to another process. So a daemon that is started again is
+//! used again, without a restart of the program. A forked child makes a connection of its own.
 //!
-//! A reference waits for the daemon, since nobody else has its key: for another thread that
-//! connects, too, and never beyond the deadline of its own operation. A thread of a server waits
-//! only where that is likely to help, because the server does nothing else meanwhile. A daemon that
-//! shows no sign of life is waited for once, for [`CONNECT`]. After that the process leaves its
-//! greeting at the daemon's door. Each request looks whether it was answered, and fails at once if
-//! not.
+//! An operation with a reference waits for the daemon, since nobody else has the key. It also waits
+//! for another thread that connects, and never beyond its own deadline. A thread waits only where
+//! that is likely to help, because a server's thread does nothing else meanwhile. If the daemon
+//! shows no sign of life, the process waits once, for [`CONNECT`]. After that its greeting stays
+//! in the daemon's socket. Each request looks whether the daemon has answered the greeting, and
+//! fails at once if not.
 //!
-//! A process that has the key does not wait: a thread that would have to wait for another one's
-//! connection, or longer than [`LIMIT`], computes by itself. After a failure one thread at a time
-//! finds out whether the daemon is back.
+//! A process that has the key itself does not need the daemon. If another thread connects, or if
+//! there is no answer within [`LIMIT`], a thread of such a process computes by itself. After a
+//! failure one thread at a time finds out whether the daemon is back.
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -34,7 +34,7 @@ use crate::daemon::clock;
 use crate::daemon::way::Way;
 use crate::host::c_library::Uncancelled;
 
-/// Time to wait for a daemon in the place of another that has just ended.
+/// Time to wait for the successor of a daemon that has just ended.
 const MOMENT: Duration = Duration::from_millis(80);
 /// Time for which a daemon that may be back soon is avoided.
 const SHORT: Duration = Duration::from_millis(200);
@@ -54,7 +54,7 @@ pub struct Daemon {
     /// Not zero after a failure. Until this time, by the system's clock, requests that can do
     /// without the daemon are not sent to it.
     avoided_until: AtomicU64,
-    /// Number of times in a row that it did not answer in time.
+    /// Number of times in a row that the daemon did not answer in time.
     timeouts: AtomicU32,
     /// The socket of the connection that was opened last.
     mark: Mark,
@@ -108,7 +108,7 @@ impl Daemon {
     }
 
     /// Asks for a signature by the RSA key with this public half. The input is as long as the
-    /// modulus. The call never waits long.
+    /// modulus. The call waits no longer than [`LIMIT`].
     pub fn try_sign(&self, public: &[u8], input: &[u8]) -> Tried {
         let mut until = self.avoided_until.load(Ordering::Relaxed);
         if until != 0 {
@@ -135,7 +135,7 @@ impl Daemon {
                 Tried::Failed
             }
         };
-        // Unless another thread has found something out meanwhile.
+        // The daemon is no longer avoided, unless another thread has changed the time meanwhile.
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         let changed = self
             .avoided_until
@@ -152,7 +152,7 @@ impl Daemon {
         match failure {
             Failure::Forbidden | Failure::Unfit | Failure::NoKey | Failure::OtherKey => None,
             Failure::Busy | Failure::Full | Failure::Late | Failure::Failed => Some(SHORT),
-            // It may be started again soon, or another client may leave.
+            // The daemon may be started again soon, or another client may leave.
             Failure::Unreachable(..) | Failure::Lost | Failure::Gone => Some(SHORT),
             Failure::Rejected(Verdict::Full) | Failure::NoDescriptor => Some(SHORT),
             // The machine is busy, or the daemon hangs and each attempt waits in vain.
@@ -170,8 +170,8 @@ impl Daemon {
         self.avoid(self.avoided_until.load(Ordering::Relaxed), LONG);
     }
 
-    /// Avoids the daemon from now on for some time, and returns the end of that time; None if
-    /// another thread has changed it since it was `before`.
+    /// Avoids the daemon for `time`, and returns the end of that time. Changes nothing and returns
+    /// None if `avoided_until` is no longer `before`, because another thread has changed it.
     fn avoid(&self, before: u64, time: Duration) -> Option<u64> {
         let until = clock::system().saturating_add(time.as_nanos() as u64);
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -212,7 +212,7 @@ impl Daemon {
     /// Returns the connection of this process, and makes it first, by the deadline, if there is no
     /// usable one.
     pub fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
-        // Others wait while one thread connects.
+        // Other threads wait while this one connects, so it must not be cancelled.
         let _uncancelled = Uncancelled::begin();
         let way = self.way();
         if let Some(connection) = way.present() {
@@ -248,9 +248,10 @@ impl Daemon {
         })
     }
 
-    /// Gives up the connection with the list of keys from `since`, which lacks a key: the daemon
-    /// may have the key by now. Returns false if this was done too often lately, or is not due.
-    /// Requests of other threads over the connection are answered, or asked again.
+    /// Gives up the connection that was opened at `since`, whose list of keys lacks a key: the
+    /// daemon may have the key by now. Returns false if lists were renewed too often lately, or if
+    /// `is_due` returns false. Requests of other threads over the connection are still answered, or
+    /// are asked again.
     pub fn refresh(&self, since: Instant, is_due: impl FnOnce() -> bool) -> bool {
         let _uncancelled = Uncancelled::begin();
         self.way().write(|link| match &link.connection {
@@ -279,9 +280,9 @@ impl Daemon {
         });
     }
 
-    /// Connects, or looks whether the daemon has answered an earlier greeting. A daemon that ends
-    /// closes the connections of clients that it has not accepted yet. The next daemon listens at
-    /// the same socket.
+    /// Connects, or looks whether the daemon has answered an earlier greeting. Tries again if the
+    /// daemon ends: it closes the connections of clients that it has not accepted yet, and the next
+    /// daemon listens at the same socket.
     fn open(&self, way: &Way, deadline: Instant) -> Result<Connection, Failure> {
         let (mut patience, mut opening) = way.write(|link| {
             let own = link.opening.take().filter(Opening::is_own);
@@ -336,11 +337,12 @@ impl Daemon {
 }
 
 /// Prepares a forked child. A lock that another thread of the parent held at the fork stays locked,
-/// so the child forgets everything behind it. Any other link is used again: its connection says
-/// that it is the parent's. The child closes its copy of the socket, also of one that another
-/// thread connected: while that is open, the daemon keeps a place for the parent.
+/// so the child never uses the [`Way`] with such a lock again. Any other way is used again:
+/// [`Connection::is_gone`] then reports that the connection is the parent's. The child closes its
+/// copy of the socket, even if another thread of the parent was still connecting: while a copy is
+/// open, the daemon keeps a place for the parent.
 ///
-/// It waits for no lock and neither allocates nor frees memory.
+/// This waits for no lock and neither allocates nor frees memory.
 pub fn after_fork() {
     for daemon in daemons() {
         daemon.avoided_until.store(0, Ordering::Relaxed);
@@ -363,7 +365,7 @@ fn close(number: RawFd, mark: &Mark) {
     if unsafe { libc::fstat(number, about.as_mut_ptr()) } != 0 {
         return;
     }
-    // SAFETY: the kernel has written it.
+    // SAFETY: `fstat` has succeeded, so the kernel has written all of it.
     let about = unsafe { about.assume_init() };
     if mark.is_of(about.st_dev, about.st_ino) {
         // SAFETY: the socket is this module's: the number was checked just before.
@@ -449,13 +451,13 @@ mod tests {
             assert_eq!(connect().err(), Some(Silent));
         }
         assert!(start.elapsed() < CONNECT, "{:?}", start.elapsed());
-        // It continues, and another process is in its place for a moment.
+        // The daemon ends, and the next one ends before it has answered the greeting.
         drop((stream, server));
         drop(listener.accept().expect("a client"));
         assert_eq!(connect().err(), Some(Silent));
         let (_stream, server) = welcome(&listener);
         assert!(connect().is_ok());
-        // After one that has served, the next one is waited for.
+        // After a daemon that has served, a thread waits for the next daemon.
         server.close_as(Closing::Followed);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -466,7 +468,7 @@ mod tests {
         });
     }
 
-    /// Keys that are renewed one soon after another must not fail until a list is old enough.
+    /// Keys that are renewed in quick succession are found at once, however young the list is.
     #[test]
     fn a_list_of_keys_is_asked_for_again_at_once_and_not_for_ever() {
         let mut link = Link::default();
@@ -480,7 +482,7 @@ mod tests {
         // The allowance does not grow beyond its maximum while there are no requests.
         let later = start + BETWEEN * (4 * LISTS);
         assert_eq!(taken(&mut link, later), at_once);
-        // A key is not counted as looked for when the list may not be asked for.
+        // `is_due`, which counts a look for a key, is not called if the list may not be asked for.
         let asked = || panic!("in vain");
         assert!(!link.may_refresh(later, asked));
 

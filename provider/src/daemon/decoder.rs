@@ -1,10 +1,10 @@
 //! Decoders of references to keys: one takes DER out of PEM, and one for each key type makes keys
-//! of it.
+//! of the DER.
 //!
-//! libcrypto offers the first one every PEM block that a program loads a private key from, and
-//! gives its DER to the others. OpenSSL's own file store does the same, so a program that loads a
-//! key by a URI, and the `openssl` command, read references too. A decoder of PEM reads exactly one
-//! block, as OpenSSL's own does. Each of these decoders leaves other blocks to other decoders.
+//! libcrypto offers the decoder of PEM every PEM block from which a program loads a private key,
+//! and gives the DER to the others. OpenSSL's own file store does the same, so a program that loads
+//! a key by a URI, and the `openssl` command, read references too. A decoder of PEM reads exactly
+//! one block, as OpenSSL's own does. Each of these decoders leaves other blocks to other decoders.
 //!
 //! A decoder sees bytes, and not where they come from. So a program has these decoders only if its
 //! settings say so, and the settings name the daemon's socket, not the reference.
@@ -58,7 +58,7 @@ pub fn unwrapping() -> [Dispatch; 3] {
     ]
 }
 
-/// `OSSL_FUNC_decoder_decode`: 1 without anything leaves the block to other decoders.
+/// `OSSL_FUNC_decoder_decode`: 1 without a call of `receiver` leaves the block to other decoders.
 fn unwrap(
     _ctx: Ctx<'_, Unwrapper>,
     input: Source<'_>,
@@ -86,7 +86,7 @@ fn unwrap(
     }
 }
 
-/// Returns whether a program wants a private key, or takes any part.
+/// Returns whether a program selects the private key. 0 selects any part.
 fn wants_private(selection: c_int) -> bool {
     selection == 0 || selection & select::PRIVATE_KEY != 0
 }
@@ -123,7 +123,7 @@ fn does_selection(_provctx: ProvCtx, selection: c_int) -> c_int {
     c_int::from(wants_private(selection))
 }
 
-/// `OSSL_FUNC_decoder_decode`: 1 without a key leaves the bytes to other decoders.
+/// `OSSL_FUNC_decoder_decode`: 1 without a call of `receiver` leaves the bytes to other decoders.
 fn decode<K: Referable + Named>(
     ctx: Ctx<'_, Context<K>>,
     input: Source<'_>,
@@ -151,7 +151,7 @@ fn decode<K: Referable + Named>(
 /// Reads all bytes of the input, if it may be a reference.
 #[inline(never)]
 fn bytes(mut input: Source<'_>, reads: Reads) -> Option<Vec<u8>> {
-    // It may be the start of a private key; then no more is read.
+    // The head may be the start of a private key; then no more is read.
     let mut head = Zeroizing::new([0; HEAD]);
     let filled = input.fill(reads, &mut *head);
     if !Reference::may_start_with(&head[..filled]) {
@@ -227,8 +227,8 @@ fn unusable(name: &str, why: Unreferable) -> String {
     format!("key {name}: {why}")
 }
 
-/// Gives a key to libcrypto, which has the module's key management load it: by a pointer to the
-/// pointer, as OpenSSL's own decoders do.
+/// Gives a key to libcrypto, which has the module's key management load the key. As in OpenSSL's
+/// own decoders, the reference that libcrypto passes on is a pointer to the key's pointer.
 fn deliver<K: Referable + Named>(key: OwnedKey<K>, receiver: Receiver<'_>) -> c_int {
     /// The bytes of a pointer.
     #[repr(C, align(8))]
@@ -248,10 +248,9 @@ fn deliver<K: Referable + Named>(key: OwnedKey<K>, receiver: Receiver<'_>) -> c_
     answer
 }
 
-/// Reads the next PEM block, and returns it if it is a reference. In any case the input is behind
-/// the block then.
+/// Reads the next PEM block to its end, and returns the block if it is a reference.
 fn block(mut input: Source<'_>, reads: Reads) -> Option<Vec<u8>> {
-    // It may be a private key.
+    // The block may be a private key.
     let mut room = Zeroizing::new([0; 256]);
     let mut block = Vec::new();
     let mut end = None;

@@ -190,7 +190,7 @@ impl Question<'_> {
         })
     }
 
-    /// Blocks the thread until the answer, for a request that may have begun.
+    /// Blocks the thread until the answer. `begun` is the request if it is in the ring already.
     fn block(&self, connection: &Connection, begun: Option<Begun>) -> Result {
         // A thread that is cancelled would lose its place in the ring.
         let _uncancelled = Uncancelled::begin();
@@ -216,7 +216,7 @@ struct Asking<'a> {
 enum Claim {
     /// The thread that watches has the request.
     Watched(Ticket<Result>),
-    /// It is in the ring of a connection.
+    /// The request is in the ring of a connection.
     Begun {
         connection: Arc<Connection>,
         begun: Begun,
@@ -228,7 +228,7 @@ enum Claim {
 /// A waiting job, to which the thread that watches gives the answer.
 struct WaitingJob {
     completion: Arc<Completion<Result>>,
-    /// Stays open until the answer, even if another thread connects anew for its list of keys.
+    /// Stays open until the answer, even if another thread connects anew for a newer list of keys.
     _connection: Arc<Connection>,
 }
 
@@ -350,7 +350,7 @@ impl Server for Asking<'_> {
     }
 }
 
-/// Sleeps for some time.
+/// Sleeps for `time`, and is not cancelled meanwhile.
 fn rest(time: Duration) {
     let _uncancelled = Uncancelled::begin();
     thread::sleep(time);

@@ -19,7 +19,7 @@ use crate::ffi::{
 use crate::stock::families::Named;
 use crate::stock::stock;
 
-/// Why a key cannot be a reference.
+/// Reason for which a key cannot be a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreferable {
     /// The program has made another method the default for such keys, its own or an engine's. That
@@ -51,11 +51,11 @@ pub trait Referable: Functions + Sized {
     /// Returns the daemon's key, if this key is a reference.
     fn referent(key: &KeyData<Self>) -> Option<Arc<Key>>;
 
-    /// Whether a reference may be exported as a key without its private half. OpenSSL's own code
-    /// must end in an error then.
+    /// Whether a reference may be exported as a key without its private half. OpenSSL's own private
+    /// operations must report an error for such a key.
     const IS_TAKEN_APART: bool = true;
 
-    /// Gives a key back.
+    /// Frees a key and its reference to the daemon's key.
     fn release(key: OwnedKey<Self>) {
         drop(key);
     }
@@ -71,7 +71,7 @@ impl Public {
         let length = bytes.len().try_into().ok()?;
         let library = stock()?.library();
         ffi::ERR_set_mark();
-        // SAFETY: as many bytes as said. The library context stays as long as the process.
+        // SAFETY: `start` has `length` bytes. The library context stays as long as the process.
         let key = unsafe {
             ffi::d2i_PUBKEY_ex(
                 std::ptr::null_mut(),
@@ -85,7 +85,7 @@ impl Public {
         key.map(Public)
     }
 
-    /// Returns whether it is a key of this type.
+    /// Returns whether this is a key of type `K`.
     pub fn is<K: Named>(&self) -> bool {
         ffi::EVP_PKEY_is_a(&self.0, Text::new(K::NAME)) == 1
     }
@@ -106,7 +106,8 @@ pub fn wrappers<K: Referable>() -> [Dispatch; 2] {
     [Has::entry(has::<K>), Export::entry(export::<K>)]
 }
 
-/// `OSSL_FUNC_keymgmt_has`: a reference has a private key. Programs that load a private key ask.
+/// `OSSL_FUNC_keymgmt_has`: reports a private key for a reference. Programs that load a private key
+/// ask for that.
 fn has<K: Referable>(key: Option<&KeyData<K>>, selection: c_int) -> c_int {
     let Some(key) = key else { return 0 };
     let selection = match K::referent(key) {
@@ -118,7 +119,7 @@ fn has<K: Referable>(key: Option<&KeyData<K>>, selection: c_int) -> c_int {
 
 /// `OSSL_FUNC_keymgmt_export`: a reference exports only its public half, even if the caller selects
 /// all parts. Programs that take a key apart, or want OpenSSL's old objects, then get a key without
-/// private parts. They do not expect a failure, and would follow the NULL.
+/// private parts. They do not expect a failure, and would read through NULL.
 fn export<K: Referable>(
     key: Option<&KeyData<K>>,
     selection: c_int,

@@ -9,13 +9,13 @@ use lockstep_remote::{Connection, Failure, Opening};
 
 use crate::host::c_library::pthread_self;
 
-/// Time for which a daemon that has rejected this process is not asked again. It doubles each time,
-/// up to the longest.
+/// Time for which a daemon is not asked again after it has first rejected this process. The time
+/// doubles with each further rejection for the same reason, up to `LONGEST_PAUSE`.
 pub const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Number of times that the list of keys may be asked for in a row because it lacks a key; after
-/// that, once in each pause. As many keys can be renewed together without a failure, and keys that
-/// the daemon never has do not keep it busy.
+/// Number of times in a row that a new list of keys may be asked for because a list lacks a key;
+/// after that, once in each `BETWEEN`. So 50 keys can be renewed together without a failure, and
+/// requests for keys that the daemon never has do not keep the daemon busy.
 pub const LISTS: u32 = 50;
 pub const BETWEEN: Duration = Duration::from_millis(200);
 
@@ -35,7 +35,7 @@ pub struct Turn {
 }
 
 /// The thread that connects, until its deadline. It may leave by `siglongjmp` out of a signal
-/// handler without a release; then it may ask again before the deadline.
+/// handler without a release; then it may take the turn again before the deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Taker {
     thread: pthread_t,
@@ -105,7 +105,8 @@ impl Way {
 }
 
 impl Turn {
-    /// Waits for the turn until `until`, and has it no longer than until `deadline`.
+    /// Takes the turn, which ends by `deadline`. Waits until `until` while another thread has the
+    /// turn, and then returns None.
     pub fn take_by(&self, until: Instant, deadline: Instant) -> Option<Taken<'_>> {
         let own = Taker {
             thread: pthread_self(),
@@ -146,7 +147,8 @@ impl Drop for Taken<'_> {
 }
 
 impl Link {
-    /// Returns whether one more list may be asked for now, if it is due, and counts it.
+    /// Returns whether one more list may be asked for now, and counts the list if so. Calls
+    /// `is_due` only if the number of lists allows one more.
     pub fn may_refresh(&mut self, now: Instant, is_due: impl FnOnce() -> bool) -> bool {
         let rested = self.rested.map_or(now, |rested| rested.max(now));
         let may = rested - now <= BETWEEN * (LISTS - 1) && is_due();
@@ -163,8 +165,9 @@ impl Link {
     }
 
     /// Returns the time that a thread waits for a daemon that shows no sign of life: none if a
-    /// thread has waited before. After it, a server that has only references fails handshakes. So
-    /// it is longer than the daemon waits for a CPU on a machine with many more threads than CPUs.
+    /// thread has waited before. After that time, a server that has only references fails
+    /// handshakes. So the time is longer than a daemon waits for a CPU on a machine with many more
+    /// threads than CPUs.
     pub fn patience(&self) -> Duration {
         let silent = |failed: &Failed| failed.why == Failure::Silent;
         match self.failed.as_ref().is_some_and(silent) {
@@ -173,8 +176,8 @@ impl Link {
         }
     }
 
-    /// Notes the reason why there is no connection. A missing listener, or an earlier greeting
-    /// without an answer, is found in no time, so the next request looks again.
+    /// Notes the reason why there is no connection. The next request looks again at once for a
+    /// missing listener, or for the answer to an earlier greeting, since that takes no time.
     pub fn fail(&mut self, why: &Failure) {
         // Several daemons have ended before they accepted a client, so no thread waits for the next
         // one.

@@ -71,7 +71,7 @@ impl Passed<(Callback, *mut c_void)> for Receiver<'_> {
     }
 }
 
-/// A callback for the progress of a generation, if there is one.
+/// A callback for the progress of a key generation, if there is one.
 #[derive(Clone, Copy)]
 pub struct Progress<'a>(Option<Callback>, *mut c_void, PhantomData<&'a mut c_void>);
 

@@ -8,11 +8,11 @@ use lockstep_kernels::InOut;
 
 use super::convert::{Argument, Passed, Pointer};
 
-/// Bytes to read. The output may go to the same place, so they are copied before it is written.
+/// Bytes to read. The output may go to the same place, so a function copies the bytes first.
 #[derive(Clone, Copy)]
 pub struct Bytes<'a> {
     pub(super) start: *const c_uchar,
-    /// Length; a negative one becomes a length that no slice has.
+    /// Length. A negative length in C becomes one that no slice has.
     pub(super) length: usize,
     lifetime: PhantomData<&'a [u8]>,
 }
@@ -48,7 +48,7 @@ impl<'a> Bytes<'a> {
             return Some(copy(&[]));
         }
         let can = !self.start.is_null() && isize::try_from(self.length).is_ok();
-        // SAFETY: as many readable bytes by contract of `from_raw`.
+        // SAFETY: `length` readable bytes by contract of `from_raw`.
         can.then(|| copy(unsafe { std::slice::from_raw_parts(self.start, self.length) }))
     }
 }
@@ -87,7 +87,6 @@ impl Passed<(*const c_void, usize)> for Bytes<'_> {
 
 impl Argument<(*const c_uchar, c_int)> for Bytes<'_> {
     unsafe fn from_raw((start, length): (*const c_uchar, c_int)) -> Self {
-        // A negative one becomes a length that no slice has.
         Bytes {
             start,
             length: length as usize,
@@ -116,14 +115,15 @@ impl Argument<(c_int, *const c_uchar)> for Bytes<'_> {
 pub struct Transformed<'a> {
     from: Bytes<'a>,
     to: *mut c_uchar,
-    /// Place for the length of the output, and the size of the room.
+    /// Place for the length of the output.
     length: *mut usize,
+    /// Size of the room.
     size: usize,
     lifetime: PhantomData<&'a mut [u8]>,
 }
 
 impl<'a> Transformed<'a> {
-    /// Bytes to read without an output.
+    /// Makes bytes to read, without room for an output.
     pub fn read_only(from: Bytes<'a>, length: &'a mut usize) -> Transformed<'a> {
         Transformed {
             from,
@@ -153,11 +153,12 @@ impl<'a> Transformed<'a> {
         let (start, length) = (self.to, self.from.length);
         let is_one = !start.is_null() && std::ptr::eq(start, self.from.start);
         let is_slice = is_one && self.is_roomy() && isize::try_from(length).is_ok();
-        // SAFETY: as many bytes, and the caller allows that they are written.
+        // SAFETY: `length` bytes by contract of `from_raw`; C's pointer `to` allows to write them.
         is_slice.then(|| unsafe { std::slice::from_raw_parts_mut(start, length) })
     }
 
-    /// Returns the bytes and the room for them. If both overlap, the bytes are moved first.
+    /// Returns the bytes and the room for them. If these overlap in part, the bytes are first moved
+    /// to the room.
     pub fn in_out(&mut self) -> Option<InOut<'_>> {
         let (from, to, length) = (self.from.start, self.to, self.from.length);
         let is_slice = self.is_roomy() && isize::try_from(length).is_ok();
@@ -165,15 +166,15 @@ impl<'a> Transformed<'a> {
             return None;
         }
         if !std::ptr::eq(from, to) && from.addr().abs_diff(to.addr()) >= length {
-            // SAFETY: as many bytes by contract of `from_raw`, in two places that have none in
-            // common.
+            // SAFETY: `length` bytes each by contract of `from_raw`, and none of them is in both
+            // places.
             let (from, to) = unsafe {
                 let from = std::slice::from_raw_parts(from, length);
                 (from, std::slice::from_raw_parts_mut(to, length))
             };
             return InOut::separate(from, to);
         }
-        // SAFETY: as many bytes by contract of `from_raw`. Nothing refers to them meanwhile.
+        // SAFETY: `length` bytes each by contract of `from_raw`. Nothing refers to them meanwhile.
         let bytes = unsafe {
             if !std::ptr::eq(from, to) {
                 to.copy_from(from, length);
@@ -228,7 +229,7 @@ pub struct OutBuf<'a> {
 }
 
 impl OutBuf<'_> {
-    /// Returns whether there is room for as many bytes. A caller that only asks for the length has
+    /// Returns whether there is room for `count` bytes. A caller that only asks for the length has
     /// no room.
     pub fn holds(&self, count: usize) -> bool {
         !self.length.is_null() && self.room.size().is_some_and(|size| size >= count)
@@ -280,7 +281,7 @@ impl Passed<(*mut c_uchar, *mut usize, usize)> for OutBuf<'_> {
     }
 }
 
-/// Room for an output. The place for the length holds the size of the room first.
+/// Room for an output. Before the call, the place for the length holds the size of the room.
 pub struct SizedBuf<'a> {
     start: *mut c_uchar,
     length: Place<'a, usize>,
@@ -303,7 +304,7 @@ impl SizedBuf<'_> {
         self.length.get()
     }
 
-    /// Returns whether there is room for as many bytes. If the caller gives no size, there is.
+    /// Returns whether there is room for `count` bytes. Room without a size counts as large enough.
     pub fn holds(&self, count: usize) -> bool {
         !self.start.is_null() && self.size().is_none_or(|size| size >= count)
     }
@@ -312,7 +313,8 @@ impl SizedBuf<'_> {
     pub fn write(self, bytes: &[u8]) -> bool {
         let holds = self.holds(bytes.len());
         if holds {
-            // SAFETY: as for `OutBuf`.
+            // SAFETY: room for these bytes by contract of `from_raw`, and no Rust reference leads
+            // there.
             unsafe {
                 self.start
                     .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
@@ -350,7 +352,8 @@ impl Room<'_> {
     pub fn write(self, bytes: &[u8]) -> bool {
         let holds = self.size().is_some_and(|size| size >= bytes.len());
         if holds {
-            // SAFETY: as for `OutBuf`.
+            // SAFETY: room for `size` bytes by contract of `from_raw` or `with_size`, and no Rust
+            // reference leads there.
             unsafe {
                 self.start
                     .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
@@ -385,10 +388,10 @@ impl Output<'_> {
         self.0.is_null()
     }
 
-    /// The place with its size.
+    /// Returns the place with its size.
     ///
     /// # Safety
-    /// There is room for as many bytes.
+    /// There is room for `size` bytes.
     pub unsafe fn with_size(&self, size: usize) -> Room<'_> {
         Room {
             start: self.0,

@@ -15,8 +15,8 @@ pub trait Argument<Raw> {
 /// A type with the bits of a pointer of C; most are an `Option` with None for NULL.
 ///
 /// # Safety
-/// The type has the layout of `Raw`, and in the place of an argument of this type C passes nothing
-/// but its values.
+/// The type has the layout of `Raw`, and each argument that C passes for it is a valid value of the
+/// type.
 pub unsafe trait Pointer<Raw> {}
 
 impl<Raw, P: Pointer<Raw>> Argument<(Raw,)> for P {
@@ -70,7 +70,7 @@ pub unsafe fn the_function<F: Copy>() -> F {
     unsafe { NonNull::<F>::dangling().read() }
 }
 
-/// Declares types that C and this crate have in common.
+/// Implements the conversions for types that C and this crate have in common.
 macro_rules! plain {
     ($($type:ty, $failed:expr;)*) => {$(
         impl Argument<($type,)> for $type {

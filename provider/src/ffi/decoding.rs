@@ -1,6 +1,6 @@
 //! The arguments of a decoder, and the functions of its dispatch table.
 
-// Of the macro's text: see `dispatch`.
+// For the text of the macro `dispatched`: see `dispatch`.
 #![allow(
     clippy::unused_unit,
     clippy::extra_unused_lifetimes,
@@ -30,8 +30,8 @@ impl Source<'_> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: libcrypto's own function and BIO; there is room for `size` bytes with the zero
-        // behind them.
+        // SAFETY: libcrypto's own function and BIO; there is room for `size` bytes, which include
+        // the final zero.
         let count = unsafe { reads.gets.call(self.0, room.as_mut_ptr().cast(), size) };
         let count = usize::try_from(count).ok()?;
         (1..=room.len()).contains(&count).then_some(count)

@@ -20,9 +20,9 @@ use super::types::{
 ///
 /// `Name[C][K][P] = 1: fn(first; others) -> raw as ours, theirs`. Each argument is a safe type,
 /// with its arguments of C in parentheses. `ours` is the result of a handler, `theirs` the result
-/// of `pass`; without it there is no `pass`. `C` are types that a handler chooses, `K` an algorithm
-/// that a handler knows, `P` an algorithm that `pass` knows; `T` is the algorithm whose function
-/// `pass` calls. Without safe types there is only `call`.
+/// of `pass`; without `theirs` there is no `pass`. `C` are types that a handler chooses, `K` an
+/// algorithm that a handler knows, `P` an algorithm that `pass` knows; `T` is the algorithm whose
+/// function `pass` calls. Without safe types there is only `call`.
 macro_rules! dispatched {
     ($(
         $(#[$doc:meta])*
@@ -108,7 +108,7 @@ macro_rules! dispatched {
         {
             // SAFETY: libcrypto's arguments, which are as provider-base(7), the page of the
             // operation or that of the method demands until the function returns; a context or a
-            // key is one that this table has made. A handler was given where the shim was named.
+            // key is one that this table has made. `entry` and `methods` got a value of `F`.
             guarded(|| unsafe {
                 let handler = the_function::<F>();
                 handler($(Argument::<($($type,)*)>::from_raw(($($arg,)*))),*)
@@ -198,8 +198,8 @@ macro_rules! dispatched {
 
 pub(super) use dispatched;
 
-/// Declares the functions by which C calls safe functions of a method, with arguments as in
-/// dispatch tables.
+/// Declares functions that make a C function of a key method from a safe handler. The arguments are
+/// written as for dispatch tables.
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident: $function:ty = fn $arguments:tt -> $raw:ty as $ours:ty;)*) => {
         $(methods! { @shim [$(#[$doc])*] $name $function, $arguments $raw, $ours })*

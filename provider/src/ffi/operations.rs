@@ -1,6 +1,6 @@
 //! The functions of dispatch tables, by operation.
 
-// Of the macro's text: it has all results, and gives all functions a lifetime.
+// The macro `dispatched` writes every result, also `()`, and gives all functions a lifetime.
 #![allow(clippy::unused_unit, clippy::extra_unused_lifetimes)]
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
@@ -139,7 +139,8 @@ pub mod keymgmt {
     }
 }
 
-/// Key management functions on key data of the module's own. Contexts of generation are as above.
+/// Key management functions on key data of the module's own. The other functions of key generation
+/// are in [`keymgmt`].
 pub mod own_keymgmt {
     use super::*;
     dispatched! {

@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 /// An object that libcrypto has made for the module. When the value is dropped, libcrypto frees the
 /// object.
 ///
-/// There is no other reference to the object. In `drop`, this one outlives it for a moment. That is
-/// sound, since the type has a size of zero.
+/// There is no other reference to the object. In `drop`, the reference outlives the object for a
+/// moment. That is sound, since the type has a size of zero.
 #[repr(transparent)]
 pub struct Owned<T: Freed>(pub(super) &'static mut T);
 

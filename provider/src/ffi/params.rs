@@ -1,4 +1,4 @@
-//! `OSSL_PARAM`: the one reader of parameters; the [list](super::list) is the one builder.
+//! `OSSL_PARAM`: the only reader of parameters; the [list](super::list) is the only builder.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::ptr::null;
@@ -61,7 +61,8 @@ pub struct Value<'a>(&'a Param);
 
 impl<'a> Value<'a> {
     pub fn name(self) -> &'a CStr {
-        // SAFETY: every key before the end is a C string (OSSL_PARAM(3)), and lives as the array.
+        // SAFETY: every key before the end is a C string (OSSL_PARAM(3)) that lives as long as the
+        // array.
         unsafe { CStr::from_ptr(self.0.key) }
     }
 
@@ -70,8 +71,8 @@ impl<'a> Value<'a> {
         self.bytes_of(PARAM_OCTET_STRING)
     }
 
-    /// Returns an octet string, given directly or by a pointer; an empty one needs no place. None
-    /// for another type, or without the bytes.
+    /// Returns an octet string, given directly or by a pointer; an empty string needs no address.
+    /// None for another type, or if the bytes are missing.
     pub fn octets_or_pointed(self) -> Option<&'a [u8]> {
         let (mut start, mut length) = (null(), 0);
         if self.0.data_type == PARAM_OCTET_PTR && self.0.data.is_null() {
@@ -83,7 +84,7 @@ impl<'a> Value<'a> {
             return (found == 1).then_some(&[]);
         }
         let is_slice = !start.is_null() && isize::try_from(length).is_ok();
-        // SAFETY: as many readable bytes, which live as the array.
+        // SAFETY: `length` readable bytes, which live as long as the array.
         is_slice.then(|| unsafe { std::slice::from_raw_parts(start.cast(), length) })
     }
 
@@ -98,7 +99,7 @@ impl<'a> Value<'a> {
         } else {
             data_size
         };
-        // SAFETY: the parameter describes as many readable bytes, which live as the array.
+        // SAFETY: the parameter describes `size` readable bytes, which live as long as the array.
         let octets = || unsafe { Bytes::from_raw((data.cast_const(), size)) };
         (self.0.data_type == PARAM_OCTET_STRING).then(octets)
     }
@@ -131,7 +132,8 @@ impl<'a> Value<'a> {
     fn bytes_of(self, data_type: c_uint) -> Option<&'a [u8]> {
         let is_it = self.0.data_type == data_type && !self.0.data.is_null();
         is_it.then(|| {
-            // SAFETY: the parameter describes as many readable bytes, which live as the array.
+            // SAFETY: the parameter describes `data_size` readable bytes, which live as long as the
+            // array.
             unsafe { std::slice::from_raw_parts(self.0.data.cast(), self.0.data_size) }
         })
     }
@@ -165,9 +167,9 @@ impl Question<'_> {
         unsafe { OSSL_PARAM_set_size_t(std::ptr::from_ref(self.0).cast_mut(), size) == 1 }
     }
 
-    /// Writes the last of these octets, as many as the room holds. A room of no bytes stands for
-    /// room for all (EVP_CTRL_GCM_IV_GEN). Returns false for a parameter of another type or without
-    /// a place.
+    /// Writes the last of these octets, as many as the room holds. Room of 0 bytes stands for room
+    /// for all octets (EVP_CTRL_GCM_IV_GEN). Returns false for a parameter of another type or
+    /// without a place.
     pub fn answer_end_of(&mut self, octets: &[u8]) -> bool {
         let param = self.0;
         if param.data_type != PARAM_OCTET_STRING || param.data.is_null() {
@@ -178,7 +180,7 @@ impl Question<'_> {
             room => room.min(octets.len()),
         };
         let end = &octets[octets.len() - room..];
-        // SAFETY: the parameter has room for as many bytes, by the rule above.
+        // SAFETY: the parameter has room for `room` bytes, by the rules in this function's comment.
         unsafe {
             param
                 .data
@@ -222,13 +224,13 @@ impl Question<'_> {
         let fits = bytes.len() <= param.data_size;
         if fits {
             let room: *mut u8 = param.data.cast();
-            // SAFETY: the parameter has room for as many bytes (OSSL_PARAM(3)).
+            // SAFETY: the parameter has room for `data_size` bytes (OSSL_PARAM(3)).
             unsafe { room.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
         fits
     }
 
-    /// Answers with an `int`, by OpenSSL's rules: in any type and size of a number that holds it.
+    /// Answers with an `int`, by OpenSSL's rules: in any numeric type and size that can hold it.
     pub fn answer_int(&mut self, number: c_int) -> bool {
         // SAFETY: the parameter has the room that it says (OSSL_PARAM(3)).
         unsafe { OSSL_PARAM_set_int(std::ptr::from_ref(self.0).cast_mut(), number) == 1 }
@@ -261,7 +263,7 @@ impl Question<'_> {
         };
         let fits = !self.0.data.is_null() && size_of::<T>() <= room;
         if fits {
-            // SAFETY: the parameter has room for as many bytes (OSSL_PARAM(3)).
+            // SAFETY: the parameter has room for `room` bytes (OSSL_PARAM(3)).
             unsafe { self.0.data.cast::<T>().write_unaligned(answer) };
         }
         fits

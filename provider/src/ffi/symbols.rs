@@ -66,7 +66,7 @@ macro_rules! imported {
             let function = TABLE[Slot::$name as usize].load(Ordering::Relaxed);
             // SAFETY: the table has the function of libcrypto with this name in this place, or
             // `absent`. These are the types of OpenSSL's headers, which a test compares. A function
-            // is called safe where its page demands no more of its arguments than their types say:
+            // is declared safe if its page demands no more of its arguments than their types say:
             // that a reference leads to a valid object, which nobody else changes meanwhile.
             unsafe {
                 std::mem::transmute::<
@@ -125,8 +125,8 @@ impl Addresses {
     /// called.
     ///
     /// # Safety
-    /// They are the functions with these names of one libcrypto. It stays, and it is the same at
-    /// each call.
+    /// The addresses are those of the functions with these names in one libcrypto. That libcrypto
+    /// stays loaded, and is the same at each call.
     pub unsafe fn bind(self) {
         LACKING.get_or_init(|| {
             let groups = Group::ALL.iter();

@@ -11,10 +11,10 @@ use std::ptr::null;
 
 use crate::ffi::Text;
 
-// The unwinder in the module (see `build.rs`) asks glibc 2.35 or later by this function where a
-// frame's tables are. The module is to load with glibc 2.34, too, so it has a function of this name
-// itself, which finds nothing and which nobody else sees. A backtrace of the release module has no
-// frames, therefore; a panic still says where it was.
+// The unwinder in the module (see `build.rs`) calls this function of glibc 2.35 or later to find
+// the tables of a frame. The module must also load with glibc 2.34, so it has a function of this
+// name itself, which finds nothing and is hidden from other files. Therefore a backtrace of the
+// release module has no frames; a panic still reports its place in the source.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
     ".globl _dl_find_object",
@@ -49,8 +49,8 @@ impl SignalSet {
 /// Key of a word that each thread has for itself. A key is never deleted.
 ///
 /// A thread-local variable of a module that a program loads late is allocated when a thread first
-/// uses it, and the program is ended if there is no memory for it. The C library has the words of
-/// the first keys in every thread's own memory.
+/// uses it, and the program is ended if there is no memory for it. The words of the first keys need
+/// no allocation: the C library has room for them in every thread's own memory.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct ThreadKey(libc::pthread_key_t);
@@ -96,8 +96,8 @@ impl Drop for Uncancelled {
     }
 }
 
-/// Guard against signals: as long as it lives, signals that would interrupt the calling thread
-/// wait, and so they do in a thread that it starts. A handler that leaves by `siglongjmp` would
+/// Guard against signals. As long as the guard lives, signals that would interrupt the calling
+/// thread, or a thread that it starts meanwhile, wait: a handler that leaves by `siglongjmp` would
 /// leave a lock held. Signals that the thread's own instructions cause do not wait: a sandbox may
 /// answer a system call by SIGSYS.
 pub struct Unsignalled {
@@ -153,8 +153,8 @@ impl Scope {
     /// The program and its libraries.
     pub const DEFAULT: Scope = Scope(libc::RTLD_DEFAULT);
 
-    /// Returns the scope of a library that is loaded, with the libraries that it needs. It stays
-    /// loaded from now on. Without a name it is the program and its libraries.
+    /// Returns the scope of a library that is loaded, with the libraries that it needs. The library
+    /// stays loaded from now on. Without a name, the scope is the program and its libraries.
     pub fn of_loaded(library: Option<&CStr>) -> Option<Scope> {
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
         let name = library.map_or(null(), CStr::as_ptr);
@@ -165,10 +165,10 @@ impl Scope {
 }
 
 // SAFETY: each type is that of the C library's headers, or has only values that are valid. A set of
-// signals is an array of integers, and a limit are two: any bits are one. An unknown resource or
-// signal is an error. A key comes from `pthread_key_create` and is never deleted; its words are
-// numbers, and a destructor, a safe function, may be called with any. A scope of symbols comes from
-// the linker and is never closed, and a text is a C string.
+// signals is an array of integers, and a limit is two integers, so any bits are valid. An unknown
+// resource or signal is an error. A key comes from `pthread_key_create` and is never deleted; its
+// words are numbers, and a destructor is a safe function, which accepts any number. A scope of
+// symbols comes from the linker and is never closed, and a text is a C string.
 unsafe extern "C" {
     /// Returns the calling thread, as a number that no other living thread has.
     pub safe fn pthread_self() -> libc::pthread_t;

@@ -52,7 +52,7 @@ impl<T> Counted<T> {
         entered.is_some()
     }
 
-    /// Counts one owner less. The last one is given the value, if it was made.
+    /// Counts one owner less. Returns the value to the last owner, if the value was made.
     pub fn leave(&self) -> Option<Box<T>> {
         let before = self.update(|state| match state.owners {
             0 => None,

@@ -1,10 +1,10 @@
 //! Provider instances, and the default provider that each works with.
 //!
 //! Each library context that loads the module has an instance. Our provider context *is* that of a
-//! default provider, so that its functions can stand in our tables as they are. It is the
-//! application's own default provider where there is one when we are loaded: then the functions see
-//! the digests, random generators, properties and policies of the application. Elsewhere it is the
-//! one of our private library context ([`stock`](crate::stock)).
+//! default provider, so that the default provider's functions can stand in our tables as they are.
+//! If the application has a default provider of its own when we are loaded, we use that one: then
+//! the functions see the digests, random generators, properties and policies of the application.
+//! Otherwise we use the default provider of our private library context ([`stock`](crate::stock)).
 //!
 //! An instance holds a reference to the application's default provider until its own teardown. The
 //! reference keeps the provider's context alive, and does not keep the provider active. There are
@@ -42,7 +42,7 @@ pub fn end(context: ProvCtx) {
 /// Returns the library context of the application that has an instance with this context, at the
 /// first call. Returns None later, and for an instance that works with the private context.
 ///
-/// It lives as long as the instance, and the caller is in a call of that instance.
+/// The library context lives as long as the instance, and the caller is in a call of that instance.
 pub fn library_once(context: ProvCtx) -> Option<&'static LibCtx> {
     let slot = slots().find(|slot| slot.context.load(Ordering::Acquire) == context.as_ptr())?;
     let library = slot.library.swap(null_mut(), Ordering::AcqRel);
@@ -51,8 +51,8 @@ pub fn library_once(context: ProvCtx) -> Option<&'static LibCtx> {
     unsafe { library.cast::<LibCtx>().as_ref() }
 }
 
-/// The settings for keys of ML-KEM of the default provider that an instance with this context works
-/// with.
+/// Returns the settings for keys of ML-KEM of the default provider that an instance with this
+/// context uses.
 pub fn ml_kem(context: ProvCtx) -> MlKemSettings {
     let of_context = |slot: &&Slot| slot.context.load(Ordering::Acquire) == context.as_ptr();
     let slot = slots().find(of_context);
@@ -164,7 +164,7 @@ struct Found {
 }
 
 /// Returns the default provider of the library context that loads the module, if it is active and
-/// is the implementation of the private context.
+/// has the functions of the private context's default provider.
 fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
     /// The callbacks' search, and its result.
     struct Search {
@@ -180,7 +180,7 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
         let (search, is_held) = unsafe {
             let search = &*search.cast::<Search>();
             let is_default = search.get_dispatch.call(provider) == search.dispatch;
-            // It returns the number of references.
+            // `up_ref` returns the number of references.
             (search, is_default && search.up_ref.call(provider, 0) > 0)
         };
         if is_held {
@@ -188,7 +188,7 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
                 handle: provider.cast_mut(),
                 free: search.found.free,
             };
-            // The reference of another thread is there already.
+            // If another thread has put a reference already, this one is given back.
             drop(search.found.put(reference));
         }
         1
@@ -297,7 +297,7 @@ impl Slot {
 
     /// Takes the reference out of this slot, if it is a reference to a provider with this context.
     fn take(&self, context: *mut c_void) -> Option<Reference> {
-        // While a slot has a context, it has the reference that belongs to it.
+        // While a slot has a context, the slot has the reference that belongs to the context.
         self.context
             .compare_exchange(context, null_mut(), Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;

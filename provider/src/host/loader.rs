@@ -3,9 +3,9 @@
 //!
 //! The module is linked to no libcrypto. The linker would choose one by its file name. If a program
 //! carries an OpenSSL of its own, or another major version, that choice is wrong: the program's
-//! keys would be used without the protections of its own OpenSSL. So the module looks into the file
-//! that loads it, whatever its name, and binds its calls to the functions there. If it does not
-//! find them, it refuses to load.
+//! keys would be used without the protections of its own OpenSSL. So the module binds its calls to
+//! functions in the file that loads it, under any file name. If a function that it always needs is
+//! not there, or any function is found in another file, the module refuses to load.
 
 use std::ffi::{CString, OsStr, OsString, c_int};
 use std::os::unix::ffi::OsStrExt as _;
@@ -45,7 +45,8 @@ impl Core {
         self.handle
     }
 
-    /// Returns the core's answer for a key: its own version, or a line of the provider's section.
+    /// Returns the core's answer for a key: the core's version, or a value of the provider's
+    /// section.
     pub fn param(&self, key: &str) -> Option<OsString> {
         // SAFETY: the handle of this instance.
         unsafe { self.param_of(self.handle, key) }
@@ -154,7 +155,7 @@ impl Core {
                     other.map_or("another place".to_owned(), MappedFile::shown)
                 ));
             }
-            // The first time, or again: another thread may not be done yet.
+            // Bound here for the first time, or again, since another thread may not be done yet.
             _ => {}
         }
         // SAFETY: they are functions of this file only, which stays mapped.

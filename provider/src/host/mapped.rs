@@ -31,7 +31,8 @@ impl MappedFile {
         self.parts.first().map_or(0, |part| part.start)
     }
 
-    /// Returns the symbols in it and in the libraries that it needs. It stays mapped from now on.
+    /// Returns the symbols in this file and in the libraries that it needs. The file stays mapped
+    /// from now on.
     pub fn symbols(&self) -> Option<Scope> {
         Scope::of_loaded((!self.path.is_empty()).then_some(&self.path))
     }
@@ -87,7 +88,7 @@ unsafe extern "C" {
 
 impl About<'_> {
     fn file(&self) -> MappedFile {
-        // SAFETY: a file has so many program headers, which are mapped.
+        // SAFETY: a file has `count` program headers, which are mapped.
         let header = |at| unsafe { &*self.headers.add(at) };
         let headers = (0..usize::from(self.count)).map(header);
         let parts = headers

@@ -5,7 +5,7 @@
 //! static memory, which takes no physical memory until it is written. If the system refuses an
 //! allocation, the block comes from the reserve, and a flag is set. While the flag is set, the
 //! module begins no request and prepares no key: both are left to OpenSSL, which reports its own
-//! failed allocations. Requests are counted as `no_memory`. Contexts are small, and still come from
+//! failed allocations. These requests are counted as `no_memory`. Contexts are small, and come from
 //! the reserve until half of it is in use; then a new context fails. The flag is cleared when the
 //! system gives memory again and at most a quarter of the reserve is in use.
 //!
@@ -76,8 +76,8 @@ pub fn is_scarce() -> bool {
     SCARCE.load(Ordering::Relaxed) && !recovers()
 }
 
-/// Returns whether half of the reserve is in use, so that not even contexts, which are small, may
-/// draw on it.
+/// Returns whether more than half of the reserve is in use, so that not even contexts, which are
+/// small, may use more of it.
 pub fn is_nearly_gone() -> bool {
     RESERVE.units.count.load(Ordering::Relaxed) > BYTES / UNIT / 2
 }

@@ -76,8 +76,8 @@ enum Class {
 }
 
 impl Priority {
-    /// The highest priority that counts as usual: a thread with a higher one makes no other
-    /// thread's low.
+    /// The highest priority that counts as usual: a first thread with a higher priority does not
+    /// make the priority of other threads low.
     const NORMAL: Priority = Priority {
         class: Class::Other,
         nice: std::cmp::Reverse(0),

@@ -1,8 +1,8 @@
 //! The module's settings in `openssl.cnf`.
 //!
 //! The core returns the value of a key of the provider's section, and does not list the section's
-//! keys. So an unknown name goes unnoticed here. The module does not read the file to find one,
-//! because every program would pay for it: `lockstep doctor`, `stat` and `install` look there.
+//! keys. So an unknown name goes unnoticed here. The module does not read the file to find unknown
+//! names, since that would slow down every program; `lockstep doctor`, `stat` and `install` do.
 
 use lockstep_engine::{Config, Setting};
 

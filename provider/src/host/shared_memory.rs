@@ -8,9 +8,9 @@
 //! program the module [stands back](reason): it loads, and offers nothing.
 //!
 //! Most programs that replace OpenSSL's memory functions only count the allocations, and share
-//! nothing: MySQL, Traffic Server, Erlang. There the module serves. So the place of allocations
-//! decides, and the module looks at it when it is loaded. OpenSSL takes no other functions once it
-//! has allocated anything. `docs/decisions/fork-and-teardown.md` says more.
+//! nothing: MySQL, Traffic Server, Erlang. There the module serves. So the module decides by the
+//! mappings in which OpenSSL's allocations lie, once, when it is loaded: after its first allocation
+//! OpenSSL refuses other memory functions. `docs/decisions/fork-and-teardown.md` says more.
 
 use std::ffi::c_void;
 use std::fs;
@@ -41,7 +41,7 @@ fn found() -> Option<&'static str> {
         return None;
     }
     let blocks = Blocks::take();
-    // File names are arbitrary bytes there.
+    // The file names in it are arbitrary bytes.
     match fs::read("/proc/self/maps") {
         Err(_) => Some(UNKNOWN),
         Ok(maps) if blocks.are_private(&String::from_utf8_lossy(&maps)) => None,
@@ -49,7 +49,8 @@ fn found() -> Option<&'static str> {
     }
 }
 
-/// Blocks of OpenSSL's memory. An allocator may have different kinds of memory for their sizes.
+/// Blocks of OpenSSL's memory. An allocator may take blocks of different sizes from different
+/// mappings.
 struct Blocks(Vec<*mut c_void>);
 
 /// Sizes from the smallest objects to the buffers of a connection.
@@ -69,8 +70,8 @@ impl Blocks {
         Blocks(blocks)
     }
 
-    /// Returns whether all blocks lie in private mappings, by `/proc/self/maps`. Without a block
-    /// that is unknown, and the answer is no.
+    /// Returns whether all blocks lie in private mappings; `maps` is the text of `/proc/self/maps`.
+    /// Returns false if there is no block.
     fn are_private(&self, maps: &str) -> bool {
         let private: Vec<Range<usize>> = maps.lines().filter_map(private).collect();
         let is_private = |block: &*mut c_void| {
@@ -90,7 +91,8 @@ impl Drop for Blocks {
     }
 }
 
-/// Returns the addresses of a private mapping, by its line (proc(5)).
+/// Returns the addresses of the mapping in a line of `/proc/self/maps` (proc(5)); None if the
+/// mapping is not private.
 fn private(line: &str) -> Option<Range<usize>> {
     let (addresses, rest) = line.split_once(' ')?;
     let (start, end) = addresses.split_once('-')?;
@@ -127,7 +129,7 @@ mod tests {
         expect(&[0x5581_a7a0_0010, 0x7f04_d000_0000], true);
         expect(&[0x5581_a7a0_0010, 0x7f04_c000_0010], false);
         expect(&[0x7f04_c3ff_ffff], false);
-        // The end of a mapping is behind it.
+        // The end address is not part of a mapping.
         expect(&[0x7f04_d002_0fff], true);
         expect(&[0x7f04_d002_1000], false);
         expect(&[], false);

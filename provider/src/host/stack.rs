@@ -13,7 +13,7 @@ use crate::host::c_library::Uncancelled;
 /// module. Returns None, without a call, if there is no such stack. The thread is not cancelled
 /// meanwhile, and the vector registers are empty afterwards.
 ///
-/// `work` must not pause a job: it would be resumed on a stack that is in use by others.
+/// `work` must not pause a job: the job would be resumed on a stack that others use by then.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
     let _uncancelled = Uncancelled::begin();
     let result = platform::with_room(work);
@@ -30,7 +30,7 @@ pub fn without_trace<R>(work: impl FnOnce() -> R) -> Option<R> {
     result
 }
 
-/// Prepares this file for the process, when the module is loaded.
+/// Makes the keys under which threads note the bounds of their stacks, when the module is loaded.
 pub fn prepare() {
     platform::prepare();
 }
@@ -129,7 +129,7 @@ mod platform {
 
     /// Returns whether the stack of the calling thread may fail to grow. The main thread's stack
     /// grows as it is used, and a limit on address space may refuse that, which ends the program. A
-    /// mapping fails without harm.
+    /// failure to map a stack of the module does no harm.
     fn may_fail_to_grow() -> bool {
         rustix::thread::gettid() == rustix::process::getpid()
             && soft_limit(libc::RLIMIT_AS) != Some(libc::RLIM_INFINITY)

@@ -2,9 +2,9 @@
 //!
 //! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on that stack. A job may be
 //! lost while it is paused, so anything that other threads need lies outside of its stack: see
-//! [`wait_ctx`](crate::jobs::wait_ctx). The application learns of the end by its callback if it set
-//! one, else by an eventfd, one per wait context. The engine decides in `engine/src/serve.rs` which
-//! jobs pause, and for which operations.
+//! [`wait_ctx`](crate::jobs::wait_ctx). The application's callback, if it has set one, tells it
+//! that a job can go on; otherwise an eventfd does, one per wait context. The engine decides in
+//! `engine/src/serve.rs` which jobs pause, and for which operations.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -105,9 +105,9 @@ impl Job for AsyncJob<'_> {
         let kind = notifier.kind();
         let mut notifier = Some(notifier);
         let mut shown = true;
-        // A job can be resumed for other reasons than its waker, so this checks. It checks `sent`
-        // rather than the ticket's state: once that is set, the wake-up is written, and draining
-        // cannot miss it.
+        // A job can be resumed for other reasons than its waker. The loop checks `sent` rather than
+        // the state of `awaited`: once `sent` is set, the wake-up is written, and draining cannot
+        // miss it.
         while !sent.load(Ordering::Acquire) {
             // From here on the context holds the notifier, because a lost job never drops anything.
             if let Some(notifier) = notifier.take() {
@@ -152,8 +152,8 @@ impl AsyncJob<'_> {
     }
 }
 
-/// Counts a job that could not be paused, or that was resumed in another process, by the engine of
-/// that process.
+/// Counts a job that could not be paused, or that was resumed in another process. The engine of the
+/// process that runs now counts it.
 fn not_paused() -> Paused {
     process::engine().count(Fallback::AsyncUnavailable);
     Paused::Failed

@@ -4,7 +4,7 @@
 //! looks at it again at the connection's end only. Servers do not expect that, so two things must
 //! not happen. The module must not take descriptors that the server needs for connections. And
 //! HAProxy must not see a number beyond its table of descriptors, which has as many places as
-//! HAProxy expects to need: it aborts then. See `docs/decisions/jobs.md`.
+//! HAProxy expects to need: HAProxy aborts at such a number. See `docs/decisions/jobs.md`.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,12 +29,12 @@ pub fn eventfd() -> Option<OwnedFd> {
     }
 }
 
-/// Returns a number of places that HAProxy's table of descriptors certainly has; zero if nothing is
-/// known. It is about half of the places.
+/// Returns a lower bound of the number of places in HAProxy's table of descriptors, about half of
+/// that number; zero if nothing is known.
 ///
 /// HAProxy allocates the array `polled_mask` beside that table, with as many places of two words
-/// (versions 2.6 to 3.5-dev). The number would be too high only for a version in which a place has
-/// more than four.
+/// (versions 2.6 to 3.5-dev). The bound would be too high only for a version in which a place of
+/// `polled_mask` has more than four words.
 fn places() -> c_int {
     const PLACE: usize = 32;
     const UNKNOWN: c_int = -1;
@@ -48,8 +48,8 @@ fn places() -> c_int {
             let array = unsafe { variable.as_ref() }.copied().unwrap_or(null_mut());
             // SAFETY: NULL, or HAProxy's array, which it got from `calloc`.
             let bytes = unsafe { libc::malloc_usable_size(array) };
-            // The table has no more places than HAProxy may have descriptors. A larger size is that
-            // of an allocator which the C library does not know.
+            // The table has no more places than HAProxy may have descriptors. A larger size means
+            // that the C library does not know HAProxy's allocator.
             let most = soft_limit(libc::RLIMIT_NOFILE).unwrap_or(0);
             let places = match c_int::try_from(bytes / PLACE) {
                 Ok(places) if places as u64 <= most => places,
@@ -62,7 +62,7 @@ fn places() -> c_int {
     }
 }
 
-/// Returns a new eventfd, whatever its number.
+/// Returns a new eventfd, without a limit on its number.
 pub fn open() -> Option<OwnedFd> {
     rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()
 }
@@ -73,7 +73,7 @@ fn is_low(fd: c_int) -> bool {
     static HALF: AtomicU64 = AtomicU64::new(0);
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let number = u64::from(fd.unsigned_abs());
-    // The limit is read again only now and then, since it may change, and whenever the number is
+    // The limit may change, so it is read again at every 16th call, and whenever the number is
     // high.
     let calls = CALLS.fetch_add(1, Ordering::Relaxed);
     if number < HALF.load(Ordering::Relaxed) && !calls.is_multiple_of(16) {
@@ -118,14 +118,16 @@ fn is_socket(fd: c_int) -> bool {
 
 /// Record of the numbers that HAProxy's table certainly has.
 ///
-/// Numbers in its lower half are [safe](places) from the beginning. HAProxy keeps no socket whose
-/// number is beyond the table, so a higher number is safe once a socket of a higher number has been
-/// seen at two different times (once is not enough: HAProxy accepts such a
-/// socket and closes it at once). The newest descriptor has the highest number where connections
-/// only become more; so it waits in the reserve for a later connection. Where many come at once,
-/// all of theirs wait there, so that the next socket is beyond them. With a small reserve it takes
-/// the place of a socket that was closed, and a server whose connections do not become more is left
-/// without descriptors for seconds.
+/// Numbers in the lower half of the table are [safe](places) from the beginning. HAProxy keeps no
+/// socket whose number is beyond the table. So a number in the upper half is safe once a socket
+/// above it has been seen at two different times (once is not enough: HAProxy accepts a socket
+/// beyond the table and closes it at once).
+///
+/// While connections only become more, the newest descriptor has the highest number, so it waits in
+/// the reserve for a later connection. If many connections come at once, the descriptors of all of
+/// them wait there, so that the next socket is beyond them. With a small reserve the next socket
+/// takes the place of a socket that was closed, and a server whose connections do not become more
+/// is left without descriptors for seconds.
 struct Table {
     safe: AtomicI32,
     /// Highest socket that was seen last.
@@ -246,7 +248,7 @@ mod tests {
         assert!(got >= 40, "{got}");
     }
 
-    /// However many connections come at once, and though there are never more of them.
+    /// Many connections come at once, and only one comes after them.
     #[test]
     fn one_further_socket_is_enough_for_all_that_came_before_it() {
         let mut server = Server::new();

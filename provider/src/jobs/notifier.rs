@@ -1,4 +1,4 @@
-//! How another thread has an application resume a job.
+//! Ways in which another thread makes an application resume a job.
 //!
 //! The wait context shares its notifier with other threads, which may use it after the context's
 //! end. The memory and the descriptor stay as long as one of them has the notifier. A callback's
@@ -11,12 +11,12 @@ use std::thread::{self, ThreadId};
 
 use crate::jobs::eventfd::EventFd;
 
-/// How the application learns that a job can go on.
+/// Way in which the application learns that a job can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// By a descriptor that becomes readable.
     Descriptor,
-    /// By the callback that it has set.
+    /// By the callback that the application has set.
     Callback,
 }
 
@@ -75,8 +75,8 @@ impl Notifier {
 /// gate is closed. So when [`close`](Self::close) returns, no other thread is in a call, and none
 /// will be. No lock is held during a call: a callback may resume the job, which may pause with
 /// another call to come, and may free the connection, which closes the gate from within the call.
-/// Then `close` does not wait for calls of its own thread; these use nothing of the application any
-/// more when the callback returns.
+/// Then `close` does not wait for calls of its own thread; these calls use nothing of the
+/// application after the callback returns.
 ///
 /// A thread that frees a connection must not hold a lock that its callback waits for.
 #[derive(Default)]

@@ -22,7 +22,8 @@ pub struct WaitCtx<'a>(&'a AsyncWaitCtx);
 /// A paused job's wait.
 pub struct Waiting {
     pub awaited: Pending,
-    /// Set when the application was notified that the job can go on; None if that happens at once.
+    /// Set when the application was notified that the job can go on; None if it was notified before
+    /// the pause.
     pub sent: Option<Arc<AtomicBool>>,
 }
 
@@ -43,7 +44,7 @@ fn key(kind: Kind) -> *const c_void {
 }
 
 impl<'a> WaitCtx<'a> {
-    /// The context of the running job.
+    /// Wraps the wait context of the running job.
     pub fn new(wait: &'a AsyncWaitCtx) -> WaitCtx<'a> {
         WaitCtx(wait)
     }
@@ -99,8 +100,8 @@ impl<'a> WaitCtx<'a> {
     /// Has the context keep a notifier and show its descriptor to the application, until the
     /// context is freed. Only a job that is about to pause calls this: at the end of a connection
     /// HAProxy removes every descriptor that the context has, and it aborts at a descriptor that no
-    /// pause has shown to it. A notifier that the context has already stays. Returns false if there
-    /// is no memory or no descriptor.
+    /// pause has shown to it. If the context has a notifier of this kind already, it keeps that
+    /// one. Returns false if there is no memory or no descriptor.
     pub fn show(mut self, engine: &'static Engine, notifier: &Arc<Notifier>) -> bool {
         let kind = notifier.kind();
         if self.kept(kind).is_some() {
@@ -115,7 +116,8 @@ impl<'a> WaitCtx<'a> {
             waiting: None,
         };
         let kept: *mut Kept = Box::into_raw(Box::new(kept));
-        // SAFETY: the context takes over the box, and `forget` gets it back; or it stays ours.
+        // SAFETY: the context takes over the box, and `forget` gets it back; if libcrypto refuses
+        // the box, it stays ours.
         unsafe {
             let forget = Some(forget as WaitFdCleanup);
             let is_set =
@@ -128,8 +130,9 @@ impl<'a> WaitCtx<'a> {
     }
 
     /// Pauses the running job, which [`show`](Self::show) has prepared, and returns its wait when
-    /// it is resumed. Its stack must hold nothing meanwhile that needs to be dropped, because the
-    /// job may be lost. Returns None if it could not be paused, or was resumed in another process.
+    /// it is resumed. During the pause the job's stack must hold nothing that needs to be dropped,
+    /// because the job may be lost. Returns None if the job could not be paused, or was resumed in
+    /// another process.
     pub fn pause(
         mut self,
         kind: Kind,
@@ -151,8 +154,8 @@ impl<'a> WaitCtx<'a> {
 
 /// Ends the module's part of a wait context. From here on the application's callback is not called.
 /// A job that is paused now is lost: it cannot be resumed. The descriptor closes when the last
-/// worker that may still write to it is done, so a late wake-up never hits a descriptor that is
-/// used anew.
+/// worker that may still write to it is done, so a late wake-up never hits another descriptor with
+/// the same number.
 unsafe extern "C" fn forget(
     _wait: *mut AsyncWaitCtx,
     _key: *const c_void,

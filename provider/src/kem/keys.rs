@@ -1,7 +1,7 @@
-//! Management of keys.
+//! Key management of ML-KEM and its hybrids.
 //!
 //! A key is filled once, by import, by generation or with a peer's encoded public key, and never
-//! changed after that, as OpenSSL's own keys of ML-KEM.
+//! changed after that, like OpenSSL's own keys of ML-KEM.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::host::memory;
 use crate::host::stack;
 use crate::route;
 
-/// Reason of a refusal, as OpenSSL leaves it in the queue of errors.
+/// Number of the reason for a refusal, in OpenSSL's queue of errors.
 type Reason = c_int;
 
 /// A key, or an empty object before it is filled.
@@ -451,10 +451,10 @@ fn generate(generation: Ctx<'_, Generation>, _: Progress<'_>) -> Option<Box<Own<
     Some(key)
 }
 
-/// A new key pair.
+/// Returns a new key pair, from the context's seed if it has one.
 fn made(generation: &mut Generation) -> Result<KemKey, Declined> {
     let kem = generation.kem;
-    // Once, as with OpenSSL: two keys of the same seed would be the same.
+    // A seed serves once, as with OpenSSL: two keys of the same seed would be the same.
     let Some(seed) = generation.seed.take() else {
         return route::kem_key(kem);
     };

@@ -41,9 +41,9 @@ mechanisms! {
     SecP384r1MlKem1024 = c"SecP384r1MLKEM1024";
 }
 
-/// Names of ML-KEM if OpenSSL has none. The names of its TLS groups are left out: to libcrypto,
-/// `mlkem768` of oqs-provider is the same name, so libssl would find the module's keys for that
-/// group, and would not list it.
+/// Names of ML-KEM if OpenSSL has no ML-KEM. Names of TLS groups, such as `MLKEM768`, are left out:
+/// libcrypto ignores case, and oqs-provider has a group `mlkem768`. libssl would find the module's
+/// keys for the group of oqs-provider, and would not list the group.
 pub const NAMES_OF_OWN: [&CStr; 3] = [
     c"ML-KEM-512:id-alg-ml-kem-512:2.16.840.1.101.3.4.4.1",
     c"ML-KEM-768:id-alg-ml-kem-768:2.16.840.1.101.3.4.4.2",

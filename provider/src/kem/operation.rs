@@ -138,7 +138,7 @@ fn encapsulate(ctx: Ctx<'_, Context>, to: SizedBuf<'_>, secret: SizedBuf<'_>) ->
         let answered = outputs.map(|(output, bytes)| output.answer(bytes));
         return c_int::from(answered.contains(&true) || failed(reason::NULL_LENGTH_POINTER));
     }
-    // Once, as with OpenSSL: two secrets of the same coins would be the same.
+    // Coins serve once, as with OpenSSL: two secrets of the same coins would be the same.
     let coins = coins.take();
     if secret.is_question() {
         return c_int::from(failed(reason::NULL_OUTPUT_BUFFER));
@@ -202,7 +202,7 @@ fn decapsulate(ctx: Ctx<'_, Context>, secret: SizedBuf<'_>, from: Bytes<'_>) -> 
             c_int::from(written || failed(reason::OUTPUT_BUFFER_TOO_SMALL))
         }
         Outcome::Declined(declined) => c_int::from(refused(&declined)),
-        // The ciphertext has no bytes.
+        // The address of the ciphertext is NULL.
         Outcome::NotAsked => c_int::from(failed(reason::WRONG_CIPHERTEXT_SIZE)),
     }
 }

@@ -6,8 +6,8 @@
 //! would copy the module's value into a duplicate, pass it to the program's callbacks, and take the
 //! program's value for the module's.
 //!
-//! The table has no lock, so a child process can use it whatever its parent's threads did at the
-//! fork.
+//! The table has no lock, so a child process can use it even if a thread of the parent was changing
+//! it at the fork.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -20,9 +20,9 @@ const BRANCH_BITS: u32 = 2;
 /// Values of type `T` for some objects `O`. A value must be removed before its object is freed,
 /// because the next object may have the same address.
 pub struct Attached<O, T> {
-    /// Trees of slots, by the hash of the object. Its first bits choose the tree, and further bits
-    /// the branch of each slot, so that the way to a slot stays short. An object is in any slot on
-    /// its way. Slots are used again and never freed.
+    /// Trees of slots, by the hash of the object. The first bits of the hash choose the tree, and
+    /// further bits the branch at each slot, so that the way to a slot stays short. An object may
+    /// be in any slot on its way. Slots are used again and never freed.
     buckets: [OnceBox<Slot<O, T>>; 1 << BUCKET_BITS],
 }
 
@@ -30,7 +30,7 @@ pub struct Attached<O, T> {
 struct Slot<O, T> {
     /// A box; NULL in a free slot.
     value: AtomicPtr<T>,
-    /// NULL in a free slot, and while a slot is taken or freed.
+    /// NULL in a free slot, and while a thread takes or frees the slot.
     object: AtomicPtr<O>,
     branches: [OnceBox<Slot<O, T>>; 1 << BRANCH_BITS],
 }

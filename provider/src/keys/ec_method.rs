@@ -3,7 +3,8 @@
 //! OpenSSL's own functions decode, check and encode, and call ours for the arithmetic: a new key
 //! pair, the x of a shared point, a signature, and the check of r and s. Operations that the engine
 //! declines, and every other curve, are left to the functions of OpenSSL's own method, on the same
-//! object: they ask only its group for arithmetic, so they may be called at any time.
+//! object. These functions ask only the group of the object for arithmetic, so they may be called
+//! at any time.
 
 mod der;
 mod point;
@@ -59,7 +60,7 @@ pub fn generate(blank: &OwnedKey<EcKeys>) -> bool {
     ffi::EC_KEY_generate_key(blank.object()) == 1
 }
 
-/// Returns the group of a key and its curve, if the lanes have that.
+/// Returns the group of a key and its curve, if the lanes have the curve.
 ///
 /// A key with explicit parameters keeps OpenSSL's arithmetic.
 fn group_of(key: &ffi::EcKey) -> Option<(&EcGroup, Curve)> {
@@ -213,14 +214,14 @@ impl Method {
         ffi::EC_KEY_get_method(key) == std::ptr::from_ref(self.stock.table)
     }
 
-    /// Returns whether it is the method of `key`.
+    /// Returns whether `key` has the module's method.
     fn is_of(&self, key: &ffi::EcKey) -> bool {
         ffi::EC_KEY_get_method(key) == std::ptr::from_ref(self.table)
     }
 }
 
 /// Returns the private key for the engine; None if `key` has no private key that lanes can serve.
-/// It is kept until a part of the key changes.
+/// The engine's key is kept until a part of `key` changes.
 fn private_key(key: &ffi::EcKey) -> Option<Arc<EcKey>> {
     let made = || {
         let (group, curve) = group_of(key)?;
@@ -240,8 +241,8 @@ fn private_key(key: &ffi::EcKey) -> Option<Arc<EcKey>> {
     }
 }
 
-/// Decides who computes with the private key of `key`. A reference lives until it has an answer,
-/// even if the program changes the key meanwhile.
+/// Returns the route of an operation with the private key of `key`. A route to the daemon keeps the
+/// daemon's key alive, even if the program changes `key` before the answer.
 fn route_of(key: &ffi::EcKey) -> Route<(&EcGroup, Curve), Arc<Key>> {
     match STATES.get(key) {
         Some(State::Remote(to)) => Route::Daemon(Arc::clone(to)),
@@ -281,7 +282,7 @@ extern "C" fn set_public(key: &mut ffi::EcKey, _public: Option<&EcPoint>) -> c_i
     guarded(|| changed(key))
 }
 
-/// Gives `key` an empty state. A thread that changes a key does not share it.
+/// Gives `key` an empty state. The thread that changes a key is its only user.
 fn changed(key: &mut ffi::EcKey) -> c_int {
     renew(key);
     1
@@ -362,7 +363,7 @@ fn allocated(bytes: &[u8]) -> Option<*mut c_uchar> {
 }
 
 /// `sign`: r and s as DER. OpenSSL's own function would make numbers of them in between, which
-/// costs half as much as to sign. There is room for every signature of the key.
+/// costs half as much as the signature. The output has room for every signature of the key.
 fn sign(
     kind: c_int,
     digest: Bytes<'_>,

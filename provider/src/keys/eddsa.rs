@@ -89,7 +89,8 @@ fn query_key_types() -> *mut *const c_char {
     QueryKeyTypes::pass::<Ed25519Signature>()
 }
 
-/// `OSSL_FUNC_signature_newctx`: with the property query as for the other signatures.
+/// `OSSL_FUNC_signature_newctx`: passes on the clauses of the property query that do not name this
+/// module.
 fn newctx(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<Box<Context>> {
     if memory::is_nearly_gone() {
         return None;
@@ -187,8 +188,8 @@ fn digest_sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) ->
     })
 }
 
-/// `OSSL_FUNC_signature_sign`: the data are the message where [`sign_message_init`] has begun, and
-/// a digest of it elsewhere.
+/// `OSSL_FUNC_signature_sign`: the data are the message after [`sign_message_init`], and a digest
+/// of the message otherwise.
 fn sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) -> c_int {
     ctx.map_or(0, |ours| {
         let stock = || Sign::pass(&*ours.stock, signature, data);

@@ -28,11 +28,11 @@ use crate::stock::families::{EcKeys, X25519Keys};
 
 /// A key type whose key pairs the engine can make.
 pub trait Generated: Functions + Sized {
-    /// Whether `fill` falls back to OpenSSL by itself. If it fails then, there is no pair.
+    /// Whether `fill` falls back to OpenSSL by itself. If such a `fill` fails, generation fails.
     const FILLS_ALWAYS: bool;
 
-    /// Puts a new key pair into a blank; returns false if there is none, and the object is not used
-    /// then.
+    /// Puts a new key pair into a blank. Returns false if there is no pair; the caller then drops
+    /// the blank.
     fn fill(blank: &OwnedKey<Self>) -> bool;
 
     /// Takes over an object that OpenSSL has generated.

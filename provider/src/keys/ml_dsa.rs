@@ -2,11 +2,11 @@
 //! there from OpenSSL 3.5 on.
 //!
 //! OpenSSL's context takes keys and parameters as usual. The module's context notes the key and the
-//! parameters that say how a message is represented and where randomness comes from. A signature
-//! and a check in one call ask the engine for them by μ, the hash of the message, which the
-//! caller's thread computes from the message where it lies. All other calls are left to OpenSSL's
-//! own function, with its own context: messages that are long or in pieces, a question for the
-//! length, a buffer too short, parameters that the module does not know, and a declined request.
+//! parameters that say how a message is represented and where randomness comes from. For a
+//! signature or a check in one call, the caller's thread hashes the message to μ, without a copy of
+//! it, and asks the engine to sign or check μ. All other calls are left to OpenSSL's own function,
+//! with its own context: messages that are long or in pieces, a question for the length, a buffer
+//! too short, parameters that the module does not know, and a declined request.
 //!
 //! A key may be a [reference](crate::daemon::reference): then the key daemon signs μ, and nothing
 //! is left to OpenSSL, whose object has no private half.

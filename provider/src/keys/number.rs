@@ -43,9 +43,9 @@ pub fn read(bytes: &[u8], number: &mut Bignum) -> bool {
 /// Returns the number of these bytes, whose count of leading zero bytes is secret. If the program
 /// has a secure heap, the number lies there, as OpenSSL's own private keys do.
 ///
-/// `BN_bin2bn` counts and skips these zero bytes one by one. So it gets a one in front, which is
-/// cleared afterwards. libcrypto then counts only whole words of zeros, which one number in 2^64
-/// has.
+/// `BN_bin2bn` counts and skips these zero bytes one by one. So it gets the bytes with a one in
+/// front, which is cleared in the number. libcrypto then counts only whole words of zeros, which
+/// one number in 2^64 has.
 pub fn from_secret(bytes: &[u8]) -> Option<Owned<Bignum>> {
     let longer = Secret::filled(1 + bytes.len(), |longer| {
         longer[0] = 1;

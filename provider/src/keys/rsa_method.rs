@@ -4,9 +4,9 @@
 //! **A key is [prepared](preparation) for the lanes when its second request comes.** OpenSSL's own
 //! functions compute the first one, with the object as it is: a process that signs once pays for
 //! nothing. An object keeps OpenSSL's own arithmetic and blinding all its life, and so it can serve
-//! whatever the engine declines, on any thread and at any time. None of these functions pauses a
-//! job, so the blinding, which OpenSSL keeps per thread, is never torn by jobs that interleave on
-//! one thread.
+//! every request that the engine declines, on any thread and at any time. None of these functions
+//! pauses a job, so the blinding, which OpenSSL keeps per thread, is never torn by jobs that
+//! interleave on one thread.
 //!
 //! **An operation goes to the lanes from bytes to bytes.** OAEP, the premaster secret of TLS,
 //! RSASVE and PSS ask for it without padding: libcrypto's provider pads and unpads around it.
@@ -67,14 +67,14 @@ impl<K: RsaObjects> Adoptable for K {
     /// Only private keys compute on lanes, but a new public part makes a private key another key.
     const ADOPTED_WITH: c_int = select::KEYPAIR;
 
-    /// OpenSSL imports private parts into the ordinary heap. A program that has a secure heap wants
-    /// none there.
+    /// OpenSSL imports private parts into the ordinary heap. A program with a secure heap wants no
+    /// private parts in the ordinary heap.
     fn is_fit(key: &KeyData<K>) -> bool {
         Self::is_copied(key) && !number::has_secure_heap()
     }
 
-    /// Another method, which the program has made its default, may keep data with an object that no
-    /// copy has.
+    /// Another method, which the program has made its default, may keep data with an object. A copy
+    /// of the object would lack these data.
     fn is_copied(key: &KeyData<K>) -> bool {
         let is_ours = |method: &Method| method.is_of(key.object());
         is_stock(key.object()) || method().is_some_and(is_ours)
@@ -167,8 +167,7 @@ struct Local {
 impl Local {
     /// Returns the prepared key, or the reason why OpenSSL computes.
     ///
-    /// Threads that come here at the same time may each prepare the key; all but one drop what they
-    /// made.
+    /// Threads that come here at the same time may each prepare the key; only one result is kept.
     fn prepared(&self, rsa: &Rsa) -> Result<&Prepared, Fallback> {
         if let Some(prepared) = self.prepared.get() {
             return Ok(prepared);
@@ -214,7 +213,7 @@ impl Method {
         set.then_some(method)
     }
 
-    /// Returns whether it is the method of `rsa`.
+    /// Returns whether `rsa` has the module's method.
     fn is_of(&self, rsa: &Rsa) -> bool {
         ffi::RSA_get_method(rsa) == std::ptr::from_ref(self.table)
     }
@@ -236,8 +235,8 @@ extern "C" fn finish(rsa: &mut Rsa) -> c_int {
     })
 }
 
-/// Decides who computes with the private key of `rsa`. If OpenSSL computes with an object that has
-/// a private key, counts the reason.
+/// Returns the route of an operation with the private key of `rsa`. If OpenSSL computes with an
+/// object that has a private key, counts the reason.
 fn route_of(rsa: &Rsa) -> Route<&Lanes, &Remote> {
     let reason = match STATES.get(rsa) {
         None => return Route::Stock,
@@ -425,7 +424,7 @@ fn is_root(root: &[u8], input: &[u8], rsa: &Rsa) -> bool {
 }
 
 impl Remote {
-    /// input^d mod n by the key daemon, as long as the modulus; None with an error set.
+    /// Returns input^d mod n by the key daemon, as long as the modulus; None with an error set.
     fn power(&self, input: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         self.key
             .ask(Operation::RsaPrivate, input, self.modulus.len())

@@ -18,9 +18,9 @@ pub static TAKES_ANY: AtomicBool = AtomicBool::new(false);
 /// generates, and the groups of key encapsulation that it lacks.
 ///
 /// Before OpenSSL 3.5 libssl takes a group only from the provider whose key management it finds for
-/// it, so the module must offer every group on EC and X25519 keys, with or without lanes. Later
-/// versions take the groups of the application's default provider with the module's keys, and would
-/// list the module's groups as well.
+/// the group, so the module must offer every group on EC and X25519 keys, with or without lanes.
+/// Later versions take the groups of the application's default provider with the module's keys. So
+/// the module does not pass these groups on: libssl would list them as well.
 pub fn capabilities(
     provctx: ProvCtx,
     capability: Option<Text<'_>>,

@@ -8,18 +8,19 @@ use crate::keys::keymgmt::{self, Adoptable, overlaid};
 use crate::stock::families::{Found, Named};
 use crate::stock::stock;
 
-/// Properties of algorithms that should be preferred. Each of them that a configuration asks for
+/// Properties of algorithms that should be preferred. Each property for which a configuration asks
 /// counts for the module. The configuration asks for enough to outweigh its optional clauses about
 /// other providers (`?provider=default`): see `preference` in `cli/src/configuration.rs`.
 pub static FAST: &CStr = c"provider=lockstep,lockstep.fast=yes,lockstep.lanes=yes,\
                        lockstep.lanes2=yes,lockstep.lanes3=yes,lockstep.lanes4=yes,\
                        lockstep.lanes5=yes,lockstep.lanes6=yes,lockstep.lanes7=yes,\
                        lockstep.lanes8=yes";
-/// Properties of key management that makes keys. Only one of them counts for the module, so that a
-/// provider named by such a clause, as for a token, makes its keys itself.
+/// Properties of key management that makes keys. Only one of them counts for the module. So a
+/// provider that an optional clause names, for example the provider of a token, makes its keys
+/// itself.
 pub static MAKES: &CStr = c"provider=lockstep,lockstep.fast=yes";
-/// Properties of key management that only takes keys over. `dist/openssl.cnf` avoids it, so that
-/// keys are generated and decoded by the default provider.
+/// Properties of key management that only takes keys over. `dist/openssl.cnf` avoids such key
+/// management, so that the default provider generates and decodes keys.
 pub static KEYS: &CStr = c"provider=lockstep,lockstep.keys=yes";
 
 /// Returns all algorithms of the default provider for an operation.

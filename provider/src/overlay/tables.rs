@@ -227,9 +227,9 @@ impl Tables {
     }
 
     /// Adds key management with these functions in place of OpenSSL's own, and with the module's
-    /// generation. If generation cannot be wrapped, the default provider generates keys, and by
-    /// default programs find its key management. The module's key management then only takes keys
-    /// over.
+    /// generation. If generation cannot be wrapped, the default provider generates keys, and
+    /// programs find the key management of the default provider by default. The module's key
+    /// management then only takes keys over.
     fn add_keymgmt<K: Generated + Named>(
         &mut self,
         operation: &'static str,

@@ -1,7 +1,7 @@
 //! OpenSSL's own implementations of the module's algorithms, looked up once.
 //!
-//! Each algorithm is a type: contexts and keys carry it ([`Functions`]), and with it comes the
-//! table of its functions.
+//! Each algorithm is a type. The types of contexts and keys have it as a parameter ([`Functions`]),
+//! and so find the table of its functions.
 
 use std::ffi::{CStr, c_int};
 

@@ -1,10 +1,10 @@
 //! OpenSSL's own default provider, loaded in the module's own library context.
 //!
-//! A private context keeps the module out of the application's property settings. A child context
-//! would mirror them, and would send the module's own requests back to it. It is made once per
-//! process and never freed: its objects may outlive every provider instance of the module, and
-//! `libcrypto` does not need it freed at exit. [`instance`](crate::host::instance) decides whether
-//! a call runs in it or in the application's.
+//! The application's property settings have no effect in this private context. A child context
+//! would mirror them, and would send the module's own requests back to the module. The private
+//! context is made once per process and never freed: its objects may outlive every provider
+//! instance of the module, and `libcrypto` does not need it freed at exit.
+//! [`instance`](crate::host::instance) decides whether a call runs in it or in the application's.
 
 pub mod families;
 

@@ -86,8 +86,9 @@ impl Hkdf {
         }
     }
 
-    /// Makes one of the expansions of a traffic secret. The first one computes all of them, where
-    /// that takes hardly longer, and the others find their bytes. Returns false otherwise.
+    /// Makes one of the expansions in [`TRAFFIC`]. The first one computes and keeps all of them,
+    /// and the others take their bytes from there. Returns false for another expansion, if tags are
+    /// not faster together, and if the bytes are not kept.
     fn expand_traffic(
         self,
         kept: &mut Kept,
@@ -161,7 +162,7 @@ impl Hkdf {
         wipe(keyed.as_flattened_mut());
     }
 
-    /// The first bytes of a tag.
+    /// Fills `out` with the first bytes of the tag of a message.
     fn authenticate(self, keyed: &Keyed, message: &[u8], out: &mut [u8]) {
         let mut tags = [[0; TAG_BYTES]];
         self.hash
@@ -170,7 +171,7 @@ impl Hkdf {
         wipe(tags.as_flattened_mut());
     }
 
-    /// As many bytes as the digest has.
+    /// Returns the first bytes of a tag, as many as the digest has.
     fn digest(self, tag: &Tag) -> &[u8] {
         &tag[..self.hash.tag_bytes()]
     }
@@ -183,7 +184,7 @@ struct Info {
 }
 
 impl Info {
-    /// For an expansion to `size` bytes.
+    /// Returns the structure for an expansion to `size` bytes.
     const fn new(size: usize, [prefix, label, data]: Texts<'_>) -> Info {
         let mut info = Info {
             bytes: [0; _],

@@ -58,8 +58,8 @@ pub struct Inputs {
     /// The given texts, in a row.
     bytes: [u8; ROOM],
     used: usize,
-    /// Bounds of each text. A text that was not given is empty. OpenSSL treats empty texts in its
-    /// own way, so they are not taken.
+    /// Bounds of each text. A text that was not given is empty here. A given text that is empty is
+    /// not taken, because OpenSSL treats such texts in its own way.
     texts: [(usize, usize); TEXTS.len()],
 }
 
@@ -153,7 +153,7 @@ impl Inputs {
             [KEY, SALT, PREFIX, LABEL, DATA].map(|place| self.text(place));
         let Some(hash) = self.hash else { return false };
         let (size, hkdf) = (hash.tag_bytes(), Hkdf { hash, backend });
-        // More than libssl derives, and less than OpenSSL's limit.
+        // Both maxima are above the lengths that libssl uses, and below OpenSSL's limit.
         if prefix.is_empty()
             || label.is_empty()
             || prefix.len() + label.len() > LONGEST_LABEL

@@ -82,7 +82,7 @@ impl Kept {
     }
 }
 
-/// Returns whether `other` begins with a secret, in constant time.
+/// Returns whether `other`, which is at least as long, begins with a secret, in constant time.
 pub fn is_equal(secret: &[u8], other: &[u8]) -> bool {
     let bytes = secret.iter().zip(other);
     bytes.fold(0, |all, (a, b)| all | (a ^ b)) == 0

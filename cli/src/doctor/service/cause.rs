@@ -60,7 +60,7 @@ pub fn configuration(subject: &Subject, environment: &Environment) -> Result<Pat
     }
 }
 
-/// Whether systemd starts the services that a unit describes.
+/// Whether systemd may start the service by its unit; `true` if the service has no unit.
 fn starts(subject: &Subject) -> bool {
     subject.unit.as_ref().is_none_or(Unit::is_in_force)
 }
@@ -285,7 +285,7 @@ mod tests {
             check == "environment" && text.contains("was started before"),
             "{text}"
         );
-        // nginx has written over its own.
+        // nginx has overwritten its environment.
         assert_eq!(
             cause(&[0; 9], false, &root).unwrap(),
             Path::new("/y/openssl.cnf")

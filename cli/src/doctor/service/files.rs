@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::process::Process;
 
-/// Paths of a process's files, for the reader.
+/// A process's view of its files, for the reader: this program.
 pub struct View {
     root: PathBuf,
     /// Mounts in its namespace.
@@ -25,8 +25,8 @@ struct Mount {
 }
 
 impl View {
-    /// Returns the view of a process. A process that has changed its root directory is assumed to
-    /// have seen its whole namespace before.
+    /// Returns the view of a process. A process in the reader's namespace that has changed its root
+    /// directory is assumed to have opened its files before the change.
     pub fn of(process: &Process) -> View {
         let is_ours = process.shares("mnt");
         let own = || mounts(&fs::read("/proc/self/mountinfo").unwrap_or_default());
@@ -35,7 +35,7 @@ impl View {
                 true => PathBuf::from("/"),
                 false => process.about("root"),
             },
-            // A process in a changed root directory has few mounts in its own table.
+            // The table of a process in a changed root directory has few mounts.
             mounts: match is_ours {
                 true => own(),
                 false => mounts(&process.mounts()),
@@ -53,12 +53,12 @@ impl View {
         }
     }
 
-    /// Where the reader finds a file that the process knows by this path.
+    /// Returns the path by which the reader finds a file that has this path for the process.
     pub fn at(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Returns the directory above this file in whose place the process has another one than the
+    /// Returns the mount point above this file, if the process has another directory there than the
     /// reader. Only the mount tables are read: a user may have mounted files that never answer.
     pub fn hides(&self, path: &Path) -> Option<&Path> {
         let others = self.others.as_ref()?;
@@ -69,7 +69,7 @@ impl View {
 }
 
 impl Mount {
-    /// The device of a path below, and the path there.
+    /// The device of a path below the mount point, and the path on that device.
     fn file(&self, path: &Path) -> (&str, PathBuf) {
         let rest = path.strip_prefix(&self.at).unwrap_or(path);
         (&self.device, self.directory.join(rest))
@@ -78,11 +78,11 @@ impl Mount {
 
 fn above<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.at));
-    // The last one at a place covers the others.
+    // The last mount at a place covers the earlier ones, and `max_by_key` returns the last.
     above.max_by_key(|mount| mount.at.as_os_str().len())
 }
 
-/// The lines of a table.
+/// Parses the lines of a table of mounts.
 fn mounts(table: &[u8]) -> Vec<Mount> {
     let lines = table.split(|byte| *byte == b'\n').filter_map(|line| {
         let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();

@@ -13,14 +13,14 @@ use crate::command::{openssl, start};
 use crate::files::beginning;
 use crate::servers::named::files_in;
 
-/// A list of groups, and where it stands.
+/// A list of groups, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupList {
     pub list: String,
     pub place: String,
 }
 
-/// The words of servers' configurations that a list follows.
+/// Keywords of servers' configurations that precede a list of groups.
 #[rustfmt::skip]
 const KEYWORDS: [&str; 6] = [
     "curves", "ssl-default-bind-curves", "ssl_ecdh_curve", "Curves", "Groups", "curve",
@@ -36,10 +36,11 @@ const LONGEST_LIST: usize = 1024;
 /// Maximum time for the `openssl` command to read a list.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Providers without groups, or with groups that a handshake of this program can use, too.
+/// Names of providers that bring no groups, or only groups that the `openssl` command knows here,
+/// too.
 const USUAL: [&str; 5] = ["default", "base", "legacy", "null", "lockstep"];
 
-/// The list that a configuration of OpenSSL sets for all programs.
+/// The lists that a configuration of OpenSSL sets for all programs.
 pub fn of_policy(effective: &Effective) -> Vec<GroupList> {
     let lines = effective.tls_policy().into_iter();
     let lists = lines.filter(|line| ["Groups", "Curves"].contains(&line.name.as_str()));

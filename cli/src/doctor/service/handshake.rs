@@ -15,13 +15,13 @@ use crate::command::{self, Started, openssl};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum time of clients that make handshakes for a second.
 const PATIENCE_WITH_CLIENTS: Duration = Duration::from_secs(20);
-/// Interval at which the counters are read meanwhile.
+/// Interval at which the counters are read while these clients run.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Maximum number of bytes that are read of a client's output.
 const MOST_BYTES: u64 = 1 << 20;
 /// Number of concurrent clients, so that their requests can share batches.
 pub const CLIENTS: usize = 8;
-/// Minimum number of rounds.
+/// Minimum number of rounds. In a round each client makes one handshake.
 const ROUNDS: u64 = 4;
 /// Maximum time to find out whether requests share batches.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub const HYBRIDS: [&str; 2] = ["SecP256r1MLKEM768", "SecP384r1MLKEM1024"];
 
 const TLS_1_3: &str = "TLSv1.3";
 
-/// Sets of ML-DSA by the length of a public key in bits (FIPS 204, table 2).
+/// Parameter sets of ML-DSA by the length of a public key in bits (FIPS 204, table 2).
 const ML_DSA: [(u32, &str); 3] = [
     (8 * 1312, "ML-DSA-44"),
     (8 * 1952, "ML-DSA-65"),
@@ -49,7 +49,7 @@ pub const CERTIFICATES: [(&str, &str); 4] = [
         "ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512",
     ),
     ("Ed25519", "ed25519"),
-    // The `openssl` command has them from OpenSSL 3.5 on, and makes no handshake before.
+    // Before OpenSSL 3.5, the `openssl` command lacks these signatures and makes no handshake.
     ("ML-DSA", "mldsa44:mldsa65:mldsa87"),
 ];
 
@@ -113,8 +113,8 @@ impl Client {
     }
 
     /// Makes handshakes with several clients at a time, and returns their number. Ends once
-    /// `enough` returns the number of counted handshakes, and after about a second at the latest:
-    /// servers log connections.
+    /// `enough` returns a number, and after about a second at the latest, because servers log
+    /// connections.
     pub fn many_handshakes(
         &self,
         offer: Offer<'_>,
@@ -138,9 +138,9 @@ impl Client {
         }
     }
 
-    /// Does the same with `openssl s_time`, whose clients follow each other faster and ask for no
-    /// name. `before` handshakes were made already. In TLS 1.2 the server sends the last message,
-    /// so no handshake is cut off when the client closes.
+    /// Makes more handshakes by `openssl s_time`, whose clients follow each other faster and ask
+    /// for no name. `before` handshakes were made already. In TLS 1.2 the server sends the last
+    /// message, so no handshake is cut off when the client closes.
     fn quick_handshakes(
         &self,
         before: u64,
@@ -183,7 +183,7 @@ impl Client {
         let path = self.scratch.write("openssl.cnf", &text)?;
         let mut command = openssl(path);
         command.args([name, "-connect", &self.address]);
-        // Its operations must not count as the service's.
+        // The client's operations must not count as the service's.
         command.env("LOCKSTEP_STATS_DIR", "no");
         Ok(command)
     }

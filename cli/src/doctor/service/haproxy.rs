@@ -7,7 +7,7 @@ use crate::files::text_of;
 use crate::servers::global::fewer;
 use crate::servers::site::HAPROXY_GLOBAL;
 
-/// Reports connections that the lines of `install` take away.
+/// Reports that HAProxy takes fewer connections with the lines of `install` than without.
 pub fn fewer_connections() -> Option<Finding> {
     let (what, remedy) = fewer(&text_of(Path::new(HAPROXY_GLOBAL)).ok()?)?;
     Some(advice("connections", what, remedy))
@@ -27,7 +27,7 @@ pub fn excludes_async(files: &[PathBuf]) -> bool {
     has(&["ssl-mode-async"]) && has(&["tune.fd.tables", "per-thread-group"])
 }
 
-/// Reports these lines.
+/// Reports lines that exclude each other.
 pub fn conflict() -> Finding {
     let what = "its configuration has `ssl-mode-async` and `tune.fd.tables per-thread-group`: \
                     HAProxy 3.5 does not start with both. Nobody upstream maintains async mode";

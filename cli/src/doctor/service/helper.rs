@@ -65,8 +65,8 @@ pub fn seen_under(root: &Path, wanted: Wanted) -> Result<Seen, Failure> {
     })
 }
 
-/// Returns the uses that the daemon at a socket allows the user of a process, of the key that a
-/// reference means. Fails where nobody can be asked in that user's name.
+/// Returns the uses of a reference's key that the daemon at a socket allows the user of a process.
+/// Fails if this program cannot ask in that user's name.
 pub fn uses(
     process: &Process,
     socket: &Path,
@@ -80,7 +80,8 @@ pub fn uses(
     ask(&Question::of(identity(process)?, task))
 }
 
-/// Returns the identity for looking at a process: its own, if this program can choose.
+/// Returns the identity under which to look at a process's files: the process's own if root runs
+/// this program, otherwise `None`.
 fn identity(process: &Process) -> Result<Option<Identity>, Failure> {
     if !is_root() {
         return Ok(None);

@@ -56,7 +56,7 @@ impl Identity {
         if user == 0 && is_secure {
             return None;
         }
-        // A program may be set-group-ID.
+        // The effective group, or the real group of a program that may be set-group-ID.
         let at = usize::from(!is_secure);
         let capabilities = match user == 0 && shares_users {
             true => status.capabilities & READING.bits(),
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(of(root, root, false, true), Some((0, 0, 1, true)));
         // Root of a container with another user namespace.
         assert_eq!(of(root, root, false, false), Some((0, 0, 1, false)));
-        // Such a process has been the other user, or can be again.
+        // Such a process has been user 33, or can become user 33 again.
         assert_eq!(
             of([0, 33, 0, 33], root, false, true),
             Some((33, 0, 1, false))
@@ -169,7 +169,7 @@ mod tests {
         let directory = place.to_path_buf();
         let process = Processes { directory }.get(9).unwrap();
         assert!(Identity::of(&process).is_some());
-        // Another user's, whatever it is called.
+        // A later process of another user, with the same number and name.
         write("status", &status.replace('7', "8"));
         write("stat", &stat(4712));
         assert!(Identity::of(&process).is_none());

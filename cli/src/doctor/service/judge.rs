@@ -9,7 +9,7 @@ use crate::doctor::finding::{Finding, failed, good, note, warning};
 use crate::doctor::lanes::reasons;
 use crate::doctor::machine::{NO_GAIN, instructions, rsa_gains_nothing};
 
-/// A share of nine tenths.
+/// Whether `part` is at least nine tenths of `all`.
 fn is_most(part: u64, all: u64) -> bool {
     all > 0 && part * 10 >= all * 9
 }
@@ -35,8 +35,8 @@ pub fn exchanges(counters: &Snapshot, group: &str) -> u64 {
     counts.sum()
 }
 
-/// Which lanes the settings leave to the service. `setting` is the value of `backend` and the place
-/// that sets it.
+/// Reports the lanes that the settings leave to the service. `setting` is the value of `backend`
+/// and the place that sets it.
 pub fn backend(setting: Option<(String, String)>, hardware: Option<Backend>) -> Finding {
     let remove = "remove that setting, and restart the service";
     match (setting, hardware) {
@@ -103,7 +103,7 @@ pub fn uncounted(
     )
 }
 
-/// Why its counters cannot be read.
+/// Reports why the counters of a service cannot be read.
 pub fn unread(why: Unread) -> Finding {
     let (what, remedy) = match why {
         Unread::OtherVersion => (
@@ -161,7 +161,7 @@ pub fn handshakes(
 ) -> Vec<Finding> {
     let lanes = use_of_lanes(counted, made, clients, is_filtered);
     match jobs(counted, made, clients) {
-        // Jobs that do not pause do not meet.
+        // Requests of jobs that do not pause do not meet: the finding about jobs names the cause.
         Some(jobs) if lanes.check == "lone" => vec![jobs],
         jobs => std::iter::once(lanes).chain(jobs).collect(),
     }

@@ -33,8 +33,8 @@ pub fn loaded(modules: &[Mapped], serve_old: bool, reload: &str) -> Finding {
     }
 }
 
-/// Whether the service has one libcrypto, and the one that is on the disk. `verdict` is the verdict
-/// on several, `reload` the command to load the one on the disk.
+/// Whether the service has loaded one libcrypto, and its file is still on the disk. `verdict` is
+/// the verdict if there are several. `reload` is the command that loads the file on the disk.
 pub fn libcrypto(libraries: &[Mapped], verdict: Verdict, reload: &str) -> Finding {
     const CHECK: &str = "libcrypto";
     match libraries {

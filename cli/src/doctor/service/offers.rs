@@ -12,13 +12,13 @@ use crate::words::joined;
 /// Groups whose key exchange the lanes compute, or a part of it.
 const GROUPS: [&str; 4] = [HYBRID, "X25519", "P-256", "P-384"];
 
-/// Handshakes with each group.
+/// Number of handshakes with each group.
 const TRIES: u64 = 4;
 
 /// Results of the handshakes at one port.
 pub struct Served {
     address: String,
-    /// Whether it serves only certificates of other kinds.
+    /// Whether the service has certificates, but none of a kind in [`CERTIFICATES`].
     is_of_other_kind: bool,
     certificates: Vec<Tried>,
     groups: Vec<Tried>,
@@ -28,7 +28,7 @@ pub struct Served {
 struct Tried {
     shown: String,
     handshakes: u64,
-    /// Counters of its processes for these handshakes, if they are known.
+    /// Counters of the service's processes for these handshakes, if they are known.
     counted: Option<Snapshot>,
     is_on_lanes: bool,
 }
@@ -91,7 +91,7 @@ impl Served {
         }
     }
 
-    /// Whether it agrees on the hybrid that browsers prefer.
+    /// Whether the service agrees on [`HYBRID`].
     pub fn has_hybrid(&self) -> bool {
         self.groups.iter().any(|tried| tried.shown == HYBRID)
     }
@@ -163,7 +163,8 @@ impl Served {
 }
 
 impl Tried {
-    /// Has handshakes made, which may ask for the counts until then; `None` if there were none.
+    /// Calls `make`, which makes handshakes and returns their number. It may ask for the counts so
+    /// far. Returns `None` if it made no handshake.
     fn new(
         shown: String,
         tally: Option<&Tally>,

@@ -173,7 +173,7 @@ fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Vec<Finding>
         let inside = root.join(socket.strip_prefix("/").unwrap_or(socket));
         let has_changed = root != Path::new("/") && !root.as_os_str().is_empty();
         let who = format!("user {user}, who serves,");
-        // Without a socket outside, too, no daemon listens at all.
+        // If there is no socket outside the root directory either, no daemon listens at all.
         let listens = || {
             let outside = uses(process, socket, reference);
             !matches!(outside, Ok(Err(Unusable::NoSocket(_))))

@@ -19,7 +19,7 @@ pub struct Question {
     pub directory: Option<PathBuf>,
     /// The directory that is to be the root.
     pub root: Option<PathBuf>,
-    /// The directory below which the files are, where the root stays.
+    /// The directory below which the files are, if the root directory does not change.
     pub below: PathBuf,
     pub task: Task,
 }

@@ -21,9 +21,9 @@ pub fn open_sockets(process: &Process) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Which of these processes listen for TCP connections.
+/// Returns the processes among these that listen for TCP connections.
 pub fn listeners(processes: &[Process]) -> Vec<&Process> {
-    // Most have one network namespace, and its tables may be long.
+    // Most processes share one network namespace. Its tables may be long, so they are read once.
     let mut tables: BTreeMap<_, BTreeSet<u64>> = BTreeMap::new();
     let listens = |process: &&Process| {
         let own = open_sockets(process);

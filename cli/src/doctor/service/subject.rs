@@ -36,7 +36,7 @@ pub struct Subject {
 }
 
 impl Wanted {
-    /// Finds each running server of this name, or one without processes.
+    /// Finds each running server of this name. If none runs, returns one subject without processes.
     pub fn find_all(&self, processes: &Processes, root: &Path) -> Result<Vec<Subject>, Failure> {
         let all = processes.all();
         let (name, mut found) = match self {
@@ -174,7 +174,7 @@ fn candidates(processes: &[Process]) -> Vec<&Process> {
     }
 }
 
-/// The process above another one among these.
+/// Returns the parent of a process, if it is among these.
 fn parent_of<'a>(process: &Process, among: &'a [Process]) -> Option<&'a Process> {
     among
         .iter()
@@ -248,7 +248,7 @@ impl Subject {
         }
     }
 
-    /// Finds the server that `lockstep install` knows by one of its names.
+    /// Returns the name by which `lockstep install` knows the server, if it knows it.
     fn server(&self) -> Option<&'static str> {
         self.directories.iter().find_map(|name| server_called(name))
     }
@@ -361,14 +361,14 @@ mod tests {
         }
     }
 
-    /// The only server that is meant.
+    /// Finds the server, and asserts that there is only one.
     fn one(wanted: &Wanted, processes: &Processes, place: &Path) -> Subject {
         let mut all = wanted.find_all(processes, place).unwrap();
         assert_eq!(all.len(), 1);
         all.remove(0)
     }
 
-    /// A process in a directory as `/proc` is.
+    /// Describes a process in a directory, as `/proc` does.
     fn describe(place: &Path, pid: u32, parent: u32, name: &str) {
         let directory = place.join(pid.to_string());
         std::fs::create_dir_all(&directory).unwrap();
@@ -415,7 +415,7 @@ mod tests {
         };
         let found: Vec<Vec<u32>> = several.iter().map(pids_of).collect();
         assert_eq!(found, [vec![7, 5], vec![8, 10]]);
-        // But one that listens no more ends with its connections.
+        // But a server that no longer listens is left out: it ends with its connections.
         equip(&place, 10, "/haproxy", &[777], "");
         assert_eq!(pids(&service("haproxy")), [8, 10]);
         equip(&place, 7, "/haproxy", &[779], "");
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(pids(&service("haproxy")), [8]);
     }
 
-    /// Gives it sockets that listen, or none, and files that it has mapped.
+    /// Gives a process its program, open sockets and mapped files. Of the sockets, 777 listens.
     fn equip(place: &Path, pid: u32, program: &str, sockets: &[u32], maps: &str) {
         let directory = place.join(pid.to_string());
         std::fs::create_dir_all(directory.join("fd")).unwrap();
@@ -481,7 +481,7 @@ mod tests {
         equip(&place, 8, "/log", &[778], "");
         equip(&place, 9, "/sleep", &[777], "");
         assert_eq!(found(), (7, vec![7]));
-        // One that a script has started, and workers, of which the user who serves counts.
+        // A server that a script has started, and its worker, which serves.
         describe(&place, 7, 1, "sh");
         describe(&place, 8, 7, "nginx");
         describe(&place, 9, 8, "nginx");

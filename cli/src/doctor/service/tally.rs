@@ -13,7 +13,7 @@ use crate::process::{Processes, within};
 /// Counters of a service's processes, including processes that start and end meanwhile: a program
 /// and its children count in one file.
 pub struct Tally {
-    /// The directories that hold the files, for the reader, and the names of the files.
+    /// The directories that hold the files, by their paths for this program, and the files' names.
     directories: BTreeMap<PathBuf, BTreeSet<String>>,
 }
 
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum Unread {
     /// They are of another version of the module.
     OtherVersion,
-    /// The reader may not, or they are gone.
+    /// This program may not read them, or they are gone.
     Unreadable,
 }
 
@@ -66,7 +66,7 @@ impl Tally {
         self.directories.keys().map(PathBuf::as_path)
     }
 
-    /// Reads the counters of all of them.
+    /// Reads the counters in all files.
     pub fn read(&self) -> Result<Counted, Unread> {
         let mut counted = Counted::default();
         for (directory, names) in &self.directories {
@@ -103,7 +103,7 @@ impl Counted {
     }
 }
 
-/// The snapshots of several processes as one.
+/// Adds up the snapshots of several processes.
 pub fn sum(processes: impl IntoIterator<Item = Snapshot>) -> Snapshot {
     let mut sum = Snapshot::default();
     for process in processes {

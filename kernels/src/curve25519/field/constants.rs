@@ -49,7 +49,7 @@ pub(super) const SUBTRAHEND: u64 = 2 * PRODUCT_BOUND;
 /// halves of columns and two of the fold.
 pub(super) const PRODUCT_BOUND: u64 = 11 << 52;
 
-/// Upper bound on the limbs of a [`Biased`](super::Biased) product and of twice one.
+/// Upper bound on the limbs of a [`Biased`](super::Biased) product, also after it is doubled.
 pub(super) const BIASED_BOUND: u64 = 1 << 59;
 
 /// Upper bound on the limbs of a [`Sum`](super::Sum).

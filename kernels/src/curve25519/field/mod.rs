@@ -65,7 +65,7 @@ pub(crate) struct Biased<S: Simd> {
     pub(super) limbs: [S::Limb; LIMBS],
 }
 
-/// The sum of two products. See the module documentation.
+/// The sum of two products, which can be carried, or subtracted from a [`Biased`].
 #[derive(Clone, Copy)]
 pub(crate) struct Pair<S: Simd> {
     s: S,

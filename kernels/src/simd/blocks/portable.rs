@@ -203,7 +203,7 @@ fn spread(bits: u128) -> u128 {
     whole((bits << 8).wrapping_sub(bits))
 }
 
-/// Applies ShiftRows: byte r + 4·c comes from byte r + 4·(c + r mod 4) (section 5.1.2).
+/// Applies ShiftRows: byte r + 4·c comes from byte r + 4·((c + r) mod 4) (section 5.1.2).
 #[inline(always)]
 fn shift_rows(x: u128) -> u128 {
     const ROW: u128 = 0xff_0000_00ff_0000_00ff_0000_00ff;

@@ -44,7 +44,7 @@ impl Blocks for Vaes512 {
             align_stack();
             body()
         }
-        // In such a build no machine code is generated for `body`.
+        // A build without AVX-512 generates no machine code for `body`.
         if !cfg!(avx512) {
             unreachable!("`detect` finds nothing");
         }

@@ -283,7 +283,7 @@ impl Words for Avx2Words {
     }
 }
 
-/// The product in one instruction: see the 512-bit words.
+/// [`Words::mul_high`] in one instruction; `avx512vbmi2.rs` has the reason.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn mul_high(a: __m256i, b: __m256i) -> __m256i {

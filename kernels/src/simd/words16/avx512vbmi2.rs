@@ -38,7 +38,7 @@ impl Avx512Vbmi2 {
         derived(permuted, a)
     }
 
-    /// Returns eight bits of each 64 bits of `a` at a time, from the bits given by `from`.
+    /// Returns as each byte the eight bits of its 64 bits of `a` that begin at the bit in `from`.
     #[inline(always)]
     fn shifted_bytes(self, from: &[u8; 64], a: __m512i) -> __m512i {
         // SAFETY: as above.
@@ -68,7 +68,7 @@ pub(crate) const fn ones(count: usize) -> u64 {
     (1 << count) - 1
 }
 
-/// Returns the places of the bytes of four numbers of `BITS` bits, for each 64 bits.
+/// Returns the places of eight bytes for each 64 bits, which contain four numbers of `BITS` bits.
 const fn bytes_of_fours<const BITS: usize>() -> [u8; 64] {
     let (mut from, mut byte) = ([0; 64], 0);
     while byte < 64 {
@@ -78,7 +78,7 @@ const fn bytes_of_fours<const BITS: usize>() -> [u8; 64] {
     from
 }
 
-/// Returns the first bit of both bytes of each number.
+/// Returns the first bit of both bytes of each number in [`bytes_of_fours`].
 const fn bits_of_fours<const BITS: usize>() -> [u8; 64] {
     let (mut from, mut byte) = ([0; 64], 0);
     while byte < 64 {
@@ -104,7 +104,7 @@ impl Words for Avx512Vbmi2 {
             align_stack();
             body()
         }
-        // In such a build no machine code is generated for `body`.
+        // A build without AVX-512 generates no machine code for `body`.
         if !cfg!(avx512) {
             unreachable!("`detect` finds nothing");
         }
@@ -404,8 +404,8 @@ impl Words for Avx512Vbmi2 {
     }
 }
 
-/// The product in one instruction. If a subtraction follows, LLVM replaces the intrinsic by 32-bit
-/// multiplications in four times as many instructions.
+/// [`Words::mul_high`] in one instruction. If a subtraction follows, LLVM replaces the intrinsic by
+/// 32-bit multiplications in four times as many instructions.
 #[inline]
 #[target_feature(enable = "avx512bw")]
 fn mul_high(a: __m512i, b: __m512i) -> __m512i {
@@ -423,7 +423,7 @@ fn mul_high(a: __m512i, b: __m512i) -> __m512i {
     _mm512_mulhi_epi16(a, b)
 }
 
-/// One instruction, unknown to the taint check.
+/// [`Words::add_products`] in one instruction, which the taint check does not know.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512vnni")]
 fn add_products(sums: __m512i, a: __m512i, b: __m512i) -> __m512i {

@@ -14,7 +14,7 @@ use crate::keys::access::Account;
 use crate::system::log::log_all;
 
 /// Time in the queue after which a connection takes the place of any client without a request in
-/// flight. Before, it takes that of a [briefly idle](BRIEFLY_IDLE) client only.
+/// flight. Before, it takes the place of a client that has been idle for [`BRIEFLY_IDLE`] only.
 pub(super) const LONG_WAIT: Duration = Duration::from_millis(100);
 
 impl Acceptor {
@@ -35,8 +35,8 @@ impl Acceptor {
             }
             return true;
         }
-        // The place comes from the account with most places, if that one then still has at least as
-        // many as this one, or from this account itself.
+        // The place comes from the account with most places, if that account still has at least as
+        // many places as this one afterwards, or from this account itself.
         let most = places.iter().max_by_key(|(_, count)| **count);
         let most = most.filter(|(_, count)| **count > own + 1);
         let most = most.filter(|_| own < self.configuration.max_clients_per_user);

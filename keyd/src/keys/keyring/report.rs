@@ -85,7 +85,8 @@ impl Keyring {
             let (mut has_key, mut is_kept) = (false, false);
             for ((_, path), known) in files {
                 has_key |= known.public.is_some();
-                // A section that is held up before its first search serves nothing.
+                // A key is kept if its file is below the path that holds up the search. A section
+                // that is held up before its first search has no key.
                 let at = section.held_up.as_deref();
                 let is_there = at.is_some_and(|at| path.starts_with(at));
                 is_kept |= known.public.is_some() && is_there;
@@ -107,7 +108,7 @@ impl Keyring {
         left_out
     }
 
-    /// Returns the paths that cannot be searched or read.
+    /// Returns the paths whose file systems do not answer.
     pub fn unanswered(&self) -> Vec<PathBuf> {
         let sections = self.sections.iter();
         let sections = sections.filter_map(|section| section.held_up.clone());

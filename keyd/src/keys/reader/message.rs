@@ -40,8 +40,8 @@ pub fn next(socket: &OwnedFd) -> Option<Message> {
     let received = loop {
         match receive(socket, &mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The limit has room for these files. Without a free descriptor, the file is missed
-            // until it changes.
+            // The limit of open descriptors leaves room for these files. Without a free descriptor,
+            // the file is missed until it changes.
             Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {}
             received => break received.ok()?,
         }

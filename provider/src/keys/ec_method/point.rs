@@ -27,8 +27,8 @@ pub fn encoded(group: &EcGroup, point: &EcPoint) -> Option<Vec<u8>> {
     if found != 1 || ffi::BN_is_zero(&z) == 1 {
         return None;
     }
-    // All points that were decoded have z = 1. Asking in the usual way costs an inversion, a tenth
-    // of an exchange.
+    // All points that were decoded have z = 1. EC_POINT_get_affine_coordinates costs an inversion,
+    // a tenth of an exchange.
     if ffi::BN_is_one(&z) != 1
         && ffi::EC_POINT_get_affine_coordinates(group, point, &mut x, &mut y, None) != 1
     {

@@ -76,7 +76,8 @@ pub fn dupctx<K: Keys>(ctx: Ctx<'_, Context<K::Signature>>) -> Option<Box<Contex
     Some(Context::with(stock, ours.notes.clone()))
 }
 
-/// `OSSL_FUNC_signature_newctx`: with the property query as for the other signatures.
+/// `OSSL_FUNC_signature_newctx`: passes on the clauses of the property query that do not name this
+/// module.
 pub fn newctx<K: Keys>(
     provctx: ProvCtx,
     query: Option<Text<'_>>,

@@ -67,8 +67,8 @@ impl Form {
                 self.is_deterministic = is(value)?;
             }
             known if known == name::SIGNATURE_PARAM_MU => self.is_mu = is(value)?,
-            // The signature of a message in pieces, and a version that libssl 4.0 passes and
-            // OpenSSL ignores.
+            // The signature of a message in pieces, and the version of TLS, which libssl 4.0 passes
+            // and OpenSSL ignores.
             known if known == name::SIGNATURE_PARAM_SIGNATURE => {}
             known if known == name::SIGNATURE_PARAM_TLS_VERSION => {}
             unknown if !is_settable(unknown) => {}

@@ -45,7 +45,7 @@ macro_rules! sets {
         }
 
         impl Referable for $keys {
-            /// OpenSSL has no old object for such keys.
+            /// OpenSSL has no legacy object for such keys.
             const IS_TAKEN_APART: bool = false;
 
             fn refer(key: &mut OwnedKey<$keys>, to: Arc<Key>) -> Result<(), Unreferable> {
@@ -77,7 +77,7 @@ sets! {
 pub struct Parts {
     /// The key for the engine, read at its first use; None inside if it cannot be read.
     key: OnceBox<Option<Arc<MlDsaKey>>>,
-    /// Whether OpenSSL has put another key into the object since it was read.
+    /// Whether OpenSSL has put another key into the object since `key` was read.
     is_changed: AtomicBool,
     /// The daemon's key, if the object is a reference.
     referent: Option<Arc<Key>>,
@@ -99,8 +99,8 @@ pub fn key_of<K: Keys>(object: &KeyData<K>) -> Option<Arc<MlDsaKey>> {
     key.clone()
 }
 
-/// Reads a key. OpenSSL writes the private half to memory for keys; a public key needs none of
-/// that.
+/// Reads a key. OpenSSL writes the private half to memory for keys; a public key needs no such
+/// memory.
 fn read<K: Keys>(object: &KeyData<K>) -> Option<MlDsaKey> {
     let mut public = vec![0; K::SET.public_key_bytes()];
     if !keymgmt::read(object, name::PKEY_PARAM_PUB_KEY, &mut public) {
@@ -167,7 +167,7 @@ fn generate<K: Keys>(
     noted(Gen::pass(&*generation?, progress))
 }
 
-/// `OSSL_FUNC_keymgmt_load`: references of the module's own decoders are complete.
+/// `OSSL_FUNC_keymgmt_load`: a reference, from the module's own decoder, has its notes already.
 fn load<K: Keys>(reference: Bytes<'_>) -> Option<OwnedKey<K>> {
     let loaded = Load::pass::<K>(reference)?;
     match K::referent(&loaded) {

@@ -87,7 +87,7 @@ fn asked(
         return None;
     };
     let Some(mu) = form.mu(key, data) else {
-        referent.refuse("what stands for the message is not 64 bytes long");
+        referent.refuse("the hash given in place of the message is not 64 bytes long");
         return None;
     };
     let operation = match form.is_deterministic {
@@ -104,7 +104,7 @@ pub fn sign_message_final<K: Keys>(
 ) -> c_int {
     ctx.map_or(0, |ours| match &ours.notes.way {
         Route::Daemon((referent, _)) => {
-            referent.refuse("the key daemon signs a message in one piece alone");
+            referent.refuse("the key daemon signs a message only in one piece");
             0
         }
         _ => SignMessageFinal::pass(&*ours.stock, signature),

@@ -66,7 +66,7 @@ fn pkcs1(data: &[u8], length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// 6B, bytes BB, BA, the data, CC; where the data leave two bytes, 6A stands before them (ANSI
+/// 6B, bytes BB, BA, the data, CC; if the data leave only two bytes, 6A, the data, CC (ANSI
 /// X9.31, as `RSA_padding_add_X931` has it).
 fn x931(data: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut bytes = match length.checked_sub(2 + data.len())? {

@@ -112,8 +112,8 @@ impl Lanes {
     }
 }
 
-/// Parts of a key as big-endian bytes. The secret ones lie in memory for keys: OpenSSL may have
-/// them in its secure heap, and no copy goes elsewhere.
+/// Parts of a key as big-endian bytes. The secret parts lie in memory for keys: OpenSSL may have
+/// them in its secure heap, so no copy goes to ordinary memory.
 struct OwnedComponents {
     n: Vec<u8>,
     e: Vec<u8>,
