@@ -173,7 +173,7 @@ fn page(records: &[Bulk], kernels: &str) -> String {
         return out + "\nThere is no record yet.\n";
     };
     out += &format!(
-        "\n![Bars: the rate of Lockstep beside that of the fastest other library, on {}](bulk.svg)\n",
+        "\n![Bars: Lockstep beside the fastest other library, on {}](bulk.svg)\n",
         newest.machine_name()
     );
     for record in records {
