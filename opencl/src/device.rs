@@ -44,10 +44,13 @@ pub fn devices() -> Result<Vec<Description>, Error> {
     Ok(listed.into_iter().map(|(_, device)| device).collect())
 }
 
+/// A program or why the compiler refuses it, with its source and the words of its numbers.
+type Compiled = (Result<Program, Error>, Source, u32);
+
 /// A device, with the programs that were compiled for it, or why the compiler fails.
 pub struct Device {
     // Before the context, so that they are released first.
-    programs: Mutex<Vec<(Result<Program, Error>, Source, u32)>>,
+    programs: Mutex<Vec<Compiled>>,
     /// Constants, by the names of the kernels that write them.
     kept: Mutex<Vec<(&'static CStr, Arc<Kept>)>>,
     context: Context,
@@ -285,7 +288,7 @@ impl Device {
         with: impl FnOnce(&Program) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut programs = locked(&self.programs);
-        let known = |(_, own, of): &(_, Source, u32)| *own == source && *of == limbs;
+        let known = |(_, own, of): &Compiled| *own == source && *of == limbs;
         let place = match programs.iter().position(known) {
             Some(place) => place,
             None => {
