@@ -198,11 +198,16 @@ impl<E: Executor> Queue<E> {
         self.count(shape, &slot.jobs, ran);
         let answers = slot.jobs.iter_mut().map(Member::take_answer).collect();
         slot.jobs.clear();
+        self.keep_spare(slot);
+        answers
+    }
+
+    /// Keeps a slot for the next thread that serves past the queue, unless there are enough: many
+    /// threads may have come at the same time.
+    fn keep_spare(&self, slot: Slot<E>) {
         let mut spare = lock(&self.spare);
-        // Otherwise slots would stay here after many threads have come at the same time.
         if spare.len() < self.policy.slots {
             spare.push(slot);
         }
-        answers
     }
 }

@@ -111,7 +111,7 @@ impl<E: Executor> Queue<E> {
                 this.run_and_deliver(shape, &mut slot, waits);
             }
         }
-        lock(&this.spare).push(slot);
+        this.keep_spare(slot);
         ticket.try_take()
     }
 
