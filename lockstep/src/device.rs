@@ -77,29 +77,45 @@ impl Device {
 
     /// Returns a key of the device. Copies the key there unless the device keeps it already.
     fn key(&self, key: &Arc<RsaKey>) -> Result<opencl::RsaKey, DeviceError> {
-        let mut keys = locked(&self.keys);
-        let known = keys.iter().position(|(own, _)| *own == address(key));
-        let kept = match known {
-            Some(place) => keys.remove(place),
-            None => {
-                let crt = key.crt();
-                let parts = PrivateParts {
-                    p: crt.p.as_bytes(),
-                    q: crt.q.as_bytes(),
-                    dp: crt.dp.as_bytes(),
-                    dq: crt.dq.as_bytes(),
-                    qinv: crt.qinv.as_bytes(),
-                };
-                let brought = self.opencl.rsa_key(8 * key.modulus_bytes(), parts)?;
-                (address(key), brought)
-            }
+        let take = || {
+            let mut keys = locked(&self.keys);
+            let known = keys.iter().position(|(own, _)| *own == address(key))?;
+            let kept = keys.remove(known);
+            let brought = kept.1.clone();
+            keys.push(kept);
+            Some(brought)
         };
-        let brought = kept.1.clone();
-        keys.push(kept);
-        if keys.len() > KEPT_KEYS {
-            keys.remove(0);
+        if let Some(brought) = take() {
+            return Ok(brought);
         }
+        // Not under the lock: the device may compile for minutes, or not answer.
+        let crt = key.crt();
+        let parts = PrivateParts {
+            p: crt.p.as_bytes(),
+            q: crt.q.as_bytes(),
+            dp: crt.dp.as_bytes(),
+            dq: crt.dq.as_bytes(),
+            qinv: crt.qinv.as_bytes(),
+        };
+        let brought = self.opencl.rsa_key(8 * key.modulus_bytes(), parts)?;
+        // Another thread may have brought it, too.
+        if let Some(earlier) = take() {
+            return Ok(earlier);
+        }
+        let mut keys = locked(&self.keys);
+        keys.push((address(key), brought.clone()));
+        let oldest = (keys.len() > KEPT_KEYS).then(|| keys.remove(0));
+        drop(keys);
+        drop(oldest);
         Ok(brought)
+    }
+
+    /// Forgets a key.
+    fn forget(&self, key: &Arc<RsaKey>) {
+        let is_it = |(own, _): &mut (usize, opencl::RsaKey)| *own == address(key);
+        let forgotten: Vec<_> = locked(&self.keys).extract_if(.., is_it).collect();
+        // Not under the lock: the driver wipes the key.
+        drop(forgotten);
     }
 
     /// Gives the device up, since a result is wrong.
@@ -125,8 +141,9 @@ impl Drop for RsaPrivate {
         if !opencl::is_loaded() {
             return;
         }
-        for device in locked(&OPEN).iter().filter_map(Weak::upgrade) {
-            locked(&device.keys).retain(|(key, _)| *key != address(&self.0));
+        let open: Vec<_> = locked(&OPEN).iter().filter_map(Weak::upgrade).collect();
+        for device in open {
+            device.forget(&self.0);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! and lanes. A file that is broken, or not the user's own, counts as none.
 
 use std::fs::{self, DirBuilder, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -186,9 +187,8 @@ fn store(file: &Path, all: &[(String, Measured)]) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(directory)?;
-    let fresh = file.with_extension(rustix::process::getpid().as_raw_nonzero().to_string());
-    // A process with this number may have been killed here.
-    let _ = fs::remove_file(&fresh);
+    // A killed process may have left its file, and other hosts may store here, too.
+    let fresh = file.with_extension(format!("{:016x}", RandomState::new().hash_one(0)));
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut opened = options.open(&fresh)?;

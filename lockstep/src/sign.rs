@@ -128,11 +128,17 @@ impl Thread<'_> {
                 let key = |item: &ToSign<'_>| matches!(item.key.half, Private::Ed25519(_));
                 // Ed25519 reads a message twice. If C or Python let it change in between, two
                 // signatures would reveal the key: so each message is read once, into a copy.
-                let texts: Vec<u8> = items
-                    .iter()
-                    .flat_map(|item| item.message)
-                    .copied()
-                    .collect();
+                let length = items.iter().map(|item| item.message.len()).sum();
+                let mut texts = Vec::new();
+                if texts.try_reserve_exact(length).is_err() {
+                    for number in 0..items.len() {
+                        place.set(number, Err(Reason::NoResources));
+                    }
+                    return;
+                }
+                for item in items {
+                    texts.extend_from_slice(item.message);
+                }
                 let mut rest = &texts[..];
                 let inputs = items.iter().filter_map(|item| {
                     let (message, behind) = rest.split_at(item.message.len());

@@ -311,7 +311,7 @@ impl Device {
         with(programs[place].0.as_ref().map_err(Error::clone)?)
     }
 
-    /// Returns the number of programs that are compiled.
+    /// Returns the number of programs that the compiler has compiled or refused.
     pub fn programs(&self) -> usize {
         locked(&self.programs).len()
     }

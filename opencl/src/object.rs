@@ -115,11 +115,13 @@ impl Context {
                 let log = String::from_utf8_lossy(&log);
                 let is_error = |line: &&str| line.contains("error") || line.contains("Error");
                 let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
-                match lines().find(is_error).or_else(|| lines().next()) {
-                    Some(line) => Err(Error::Compiler(line.trim_end_matches('\0').to_owned())),
-                    None if code == -11 => Err(Error::Compiler("it says nothing".to_owned())),
-                    None => Err(error),
+                // CL_BUILD_PROGRAM_FAILURE; others, such as a lack of memory, may end.
+                if code != -11 {
+                    return Err(error);
                 }
+                let line = lines().find(is_error).or_else(|| lines().next());
+                let line = line.unwrap_or("it says nothing");
+                Err(Error::Compiler(line.trim_end_matches('\0').to_owned()))
             }
             Err(error) => Err(error),
         }

@@ -13,9 +13,6 @@ use crate::error::Error;
 use crate::object::{Buffer, Event, Kept, Kernel, Queue};
 use crate::words::zeros;
 
-/// Number of pieces that may take the time limit before another one on the same device.
-const MOST_PIECES: u32 = 8;
-
 /// A buffer of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot(usize);
@@ -273,8 +270,7 @@ fn are_complete(events: &[Event]) -> Result<(), Error> {
 }
 
 /// Waits for the end of a command, with pauses that grow from 1 µs to 1 ms. The limit counts from
-/// the last end of any piece on the device, behind which this one may wait, but for no longer than
-/// [`MOST_PIECES`] of them may take.
+/// the last end of any piece on the device, behind which this one may wait.
 fn wait(event: &Event, device: &Device) -> Result<(), Error> {
     const LONGEST_PAUSE: Duration = Duration::from_millis(1);
     let (start, mut pause) = (Instant::now(), Duration::from_micros(1));
@@ -286,9 +282,7 @@ fn wait(event: &Event, device: &Device) -> Result<(), Error> {
             device.note_end();
             return Ok(());
         }
-        let is_over = start.max(device.last_end()).elapsed() > device.time_limit()
-            || start.elapsed() > MOST_PIECES * device.time_limit();
-        if is_over {
+        if start.max(device.last_end()).elapsed() > device.time_limit() {
             return Err(Error::TimeOut(device.time_limit().as_millis()));
         }
         thread::sleep(pause);
