@@ -109,7 +109,7 @@ pub fn readable_by_others(path: &Path) -> Option<u32> {
 impl Private {
     /// Returns the request for one private operation; `None` if the input has the wrong length. The
     /// input is a padded number for RSA, a digest for ECDSA, a message for Ed25519, and μ for
-    /// ML-DSA. Only ML-DSA needs randomness; without `randomness` the engine draws it.
+    /// ML-DSA. Only ML-DSA uses `randomness`; without it the engine draws some.
     pub fn request(&self, input: &[u8], randomness: Option<Secret>) -> Option<Request> {
         Some(match self {
             Private::Rsa(key) if input.len() == key.modulus_bytes() => {

@@ -99,7 +99,8 @@ impl<'a> Value<'a> {
         } else {
             data_size
         };
-        // SAFETY: the parameter describes `size` readable bytes, which live as long as the array.
+        // SAFETY: the parameter has `size` readable bytes, which live as long as the array, by its
+        // size or by its name. `Bytes::read` refuses more than `isize::MAX`.
         let octets = || unsafe { Bytes::from_raw((data.cast_const(), size)) };
         (self.0.data_type == PARAM_OCTET_STRING).then(octets)
     }
