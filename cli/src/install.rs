@@ -327,8 +327,8 @@ impl Manner {
         Some(file)
     }
 
-    /// Announces a plan and carries it out. Then it prints steps that are needed and notes, the
-    /// commands that restart these servers, and the plan's notes.
+    /// Announces a plan and carries it out. Then prints the steps `also` that remain, `notes`, the
+    /// commands that restart `servers`, and the plan's notes.
     fn carry_out(
         &self,
         plan: &Plan,
@@ -395,7 +395,7 @@ impl Manner {
 }
 
 /// Fails where a server refuses its configuration: a restart would end the server that runs.
-/// Returns false if the server was not asked, because its unit starts it in another way.
+/// Returns false if the server was not asked, because its unit starts it otherwise than the check.
 fn takes_its_own(server: &Server, system: &System<'_>) -> Result<bool, Failure> {
     // Other users cannot read all files of the configuration.
     if !is_root() || server.reader.check.is_none() {

@@ -104,7 +104,8 @@ fn users_of_processes() -> BTreeSet<u32> {
     users.collect()
 }
 
-/// Returns the user in the name of a default place. No second name means the same user.
+/// Returns the user in the name of a default place. Each user has only one such name: the number
+/// without a sign or leading zeros.
 fn user_in(name: &str) -> Option<u32> {
     let user = name.strip_prefix("lockstep-")?;
     user.parse()

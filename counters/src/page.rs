@@ -41,7 +41,7 @@ pub struct Page {
     keep: bool,
     /// The process that made the file.
     home: Home,
-    /// Whether this process is a child of that one, as its handler of `fork` has noted.
+    /// Whether this process is a child of the one that made the file, as noted at the fork.
     is_of_child: AtomicBool,
     /// The slot of this process, counted from one; zero if it has none.
     own: AtomicUsize,
@@ -326,9 +326,9 @@ impl Page {
         })
     }
 
-    /// Takes a slot whose process, of this number, has ended. Of several processes that try, the
-    /// first finds it valid and takes it. A later one, after the first one's `begin`, finds it
-    /// valid again and leaves it to the new owner.
+    /// Takes a slot whose process, with the number `ended`, has ended. Of several processes that
+    /// try, the first finds the slot valid and takes it. A later one, after the `begin` of the
+    /// first, finds the slot valid again and leaves it to the new owner.
     pub(super) fn take_over(&self, slot: usize, ended: u64) -> bool {
         let words = self.owner(slot);
         if words[owner::VALID].swap(0, Ordering::AcqRel) != 1 {

@@ -295,10 +295,10 @@ impl Reader {
 
 /// Removes the files of this realm, and of earlier starts of this system, whose processes have all
 /// ended; with `kept_too` also files that are kept for readers. A file of another version is of an
-/// earlier start if its last change is older. A file whose process has forked stays for a minute,
-/// as the child may not have taken its slot yet. The process `ended`, a number and a time, counts
-/// as ended although another program runs under its number. If the process has started that program
-/// by `exec`, returns the mistakes in its settings.
+/// earlier start if its last change is older than this start. A file whose process has forked stays
+/// for a minute, as the child may not have taken its slot yet. The process `ended`, a number and a
+/// time, counts as ended although another program runs under its number. If the process has started
+/// that program by `exec`, returns the mistakes that the file of the process shows.
 pub(super) fn sweep(
     directory: &OwnedFd,
     here: Realm,

@@ -209,7 +209,7 @@ impl Snapshot {
     }
 
     /// Returns the counts since an earlier snapshot of the same process or processes. Values that
-    /// are no sums, as the longest wait and the paused jobs, keep the later value.
+    /// are no sums, like the longest wait and the paused jobs, keep the later value.
     pub fn since(mut self, earlier: &Snapshot) -> Snapshot {
         self.combine(earlier, |key, own, their| match key {
             "pid" | "started" | "slots" | "wait_max_ns" | "paused" | "max_async" | "max_lost" => {

@@ -331,7 +331,7 @@ mod tests {
         );
     }
 
-    /// The three kinds have no other test in this process.
+    /// No other test in this process sends lines about these three kinds of events.
     #[test]
     fn a_line_reaches_the_socket_and_a_missing_one_is_passed_over() {
         let place = lockstep_testkit::TempDir::new("log");

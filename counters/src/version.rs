@@ -23,7 +23,7 @@ static PLACE: [AtomicU8; MARK.len() + LENGTH] = {
     place
 };
 
-/// Returns the version of this build, as `0.2.0+8ce81adafe.20261128`: the number, the commit, and
+/// Returns the version of this build, like `0.2.0+8ce81adafe.20261128`: the number, the commit, and
 /// the day of the commit (UTC). `.dirty` at the end says that files differed from the commit.
 /// `0.2.0+source` was built without a commit.
 pub fn version() -> String {

@@ -1,4 +1,4 @@
-//! Counts of busy threads.
+//! Counts of threads that compute outside of the slots.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -14,8 +14,8 @@ pub trait Caller {
     /// Type of the asynchronous jobs that may call.
     type Job: Job;
 
-    /// Returns whether the calling thread has a lower priority than others of its process. Such a
-    /// thread computes for itself only: others would wait until it gets a CPU.
+    /// Returns whether the calling thread has a lower priority than others of its process. The
+    /// engine declines its requests: as a leader, it would make others wait until it gets a CPU.
     fn is_low(&self) -> bool;
 
     /// Returns the calling thread.
@@ -31,10 +31,10 @@ pub trait Caller {
 
 /// An asynchronous job: its thread can pause it, and resumes it when it is woken.
 ///
-/// A paused job may be lost, and then no value on its stack is ever dropped. So a job keeps its
-/// claim to the answer with the connection.
+/// A paused job may be lost, and then no value on its stack is ever dropped. So the claim to the
+/// answer lies with the connection, not on that stack.
 pub trait Job {
-    /// The job's side of a waker.
+    /// The end of a waker at which the job waits.
     type Wake;
 
     /// Returns whether the job may be paused. It may not while another job is paused for the same
@@ -42,7 +42,7 @@ pub trait Job {
     fn can_pause(&self) -> bool;
 
     /// Returns whether the application has set a callback for the moment when the job can go on.
-    /// Otherwise it waits for a file descriptor.
+    /// Otherwise the application waits for a file descriptor.
     fn has_callback(&mut self) -> bool;
 
     /// Returns the thread that runs the job.
@@ -51,8 +51,8 @@ pub trait Job {
     /// Pauses the job as one that can go on at once, so that its thread starts other jobs first.
     fn give_way(&self, pending: Pending) -> Paused;
 
-    /// Makes a waker of the job, for another thread, and the job's side of it. `None` if the system
-    /// gives no file descriptor.
+    /// Makes a waker of the job, for another thread, and the end at which the job waits. `None` if
+    /// the system gives no file descriptor.
     fn waker(&self) -> Option<(Box<dyn Notify>, Self::Wake)>;
 
     /// Pauses the job until its waker was called.
@@ -65,8 +65,8 @@ pub enum Paused {
     Resumed(Pending),
     /// The job did not pause, as no thread could wake it.
     Unwakeable(Pending),
-    /// The job could not be paused, or it goes on in another process. The engine that it called may
-    /// be the parent's then, so the [`Job`] has counted this.
+    /// The job could not be paused, or goes on in another process. In that process the engine of
+    /// the call may be the parent's, so the [`Job`] has counted the failure.
     Failed,
 }
 

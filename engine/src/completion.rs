@@ -1,4 +1,4 @@
-//! The ways of an answer to its caller.
+//! Delivery of answers to their callers.
 //!
 //! A blocking thread sleeps in a [`Waiter`] until it gets its answer or is to lead. An asynchronous
 //! job holds a [`Ticket`] and is notified by its [`Notify`] when the answer is there.
@@ -16,8 +16,8 @@ use crate::thread_id::ThreadId;
 /// Notifies an asynchronous caller that its ticket is done.
 ///
 /// The engine calls this once, from another thread, when the answer can be taken. The call may
-/// still run when the caller has seen `is_done` and drops the ticket; so it must own the memory
-/// that it writes.
+/// still run when the caller has seen `is_done` and drops the ticket; so the `Notify` must own the
+/// memory that it writes.
 pub trait Notify: Send {
     /// Wakes the caller. Must not block for long and must not call the engine.
     fn notify(&self);
@@ -25,8 +25,9 @@ pub trait Notify: Send {
 
 /// The claim to the answer to one submitted request.
 ///
-/// Dropping it abandons the request: it is skipped if no batch has taken it yet, and its answer is
-/// wiped otherwise. No call of [`Notify::notify`] begins after that; one may still run.
+/// Dropping the ticket abandons the request: the request is skipped if no batch has taken it yet,
+/// and its answer is wiped otherwise. After the drop no call of [`Notify::notify`] begins; an
+/// earlier one may still run.
 pub struct Ticket<A = Result<Response, Declined>> {
     completion: Arc<Completion<A>>,
     taken: bool,
@@ -223,7 +224,7 @@ enum Place<T, L> {
 
 /// The turn for which a waiting thread is woken.
 pub(crate) enum Turn<T, L> {
-    /// Another thread has served its request.
+    /// Another thread has served or declined its request.
     Answer(Result<T, Declined>),
     /// The woken thread has a slot and runs the next batch.
     Lead(L),

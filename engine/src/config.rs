@@ -33,8 +33,9 @@ pub struct Config {
     /// Whether OpenSSL's own implementation serves requests that are alone. Default: where it was
     /// measured to be faster.
     pub lone: Lone,
-    /// Number of key pairs of a kind that are made at a time, all but the caller's for later
-    /// callers. 0 makes every pair for its caller. Default: [`KEY_POOL`]; no setting changes it.
+    /// Number of key pairs of a kind that are made at a time: one for the caller, the others for
+    /// later callers. With 0, no pair is made in advance. Default: [`KEY_POOL`]; no setting changes
+    /// it.
     pub key_pool: usize,
     /// On average one in this number of passes of ECDSA or Ed25519 signatures, or of key
     /// encapsulation, is checked before it is returned. 1 checks all. Default: [`CHECK_EVERY`]; no
@@ -59,7 +60,7 @@ pub struct Config {
     pub syslog: Syslog,
     /// Settings that could not be used and have no effect.
     pub mistakes: Mistakes,
-    /// Whether `OPENSSL_ia32cap` takes lanes away.
+    /// Whether `OPENSSL_ia32cap` takes the chosen lanes away.
     pub is_masked: bool,
 }
 
@@ -134,8 +135,8 @@ impl Config {
             }
             BackendChoice::None => false,
         };
-        // Other values of `lone` hold for the first requests, too, and the key daemon serves the
-        // first requests with its keys.
+        // Another value of `lone` decides for the first requests, too. With `Keys::Daemon`, the key
+        // daemon may serve the first requests.
         let is_daemons = shape.is_rsa() && self.keys != Keys::Process;
         match is_usual && self.lone == Lone::Auto && !is_daemons {
             true => policy::left_first(shape),
@@ -152,9 +153,9 @@ impl Config {
         self
     }
 
-    /// Returns the configuration of a program that loads the module: the default, with counters
-    /// published in the default place, changed by settings as text. A setting that cannot be used
-    /// has no effect, and is among the [`mistakes`](Self::mistakes).
+    /// Returns the configuration of a program that loads the module: the default, with published
+    /// counters and with warnings in the system's log, changed by settings as text. A setting that
+    /// cannot be used has no effect, and is among the [`mistakes`](Self::mistakes).
     pub fn from_pairs<V: AsRef<OsStr>>(pairs: impl IntoIterator<Item = (String, V)>) -> Config {
         let mut config = Config {
             stats_dir: StatsDir::Auto,
@@ -180,7 +181,8 @@ impl Config {
     }
 
     /// Returns this configuration without the instructions that this value of `OPENSSL_ia32cap`
-    /// hides from OpenSSL. Then the best lanes without these instructions compute.
+    /// hides from OpenSSL. If the chosen lanes need one of these, the best other lanes compute, but
+    /// not the portable ones; if there are no others, none compute.
     pub fn masked(mut self, value: &str) -> Config {
         let hidden = Hidden::by(value);
         self.aes_gcm &= hidden.leaves_aes_gcm();

@@ -47,7 +47,7 @@ impl Engine {
         self.queue().room(account)
     }
 
-    /// Returns the accounts whose next request may enter only when an earlier one was served.
+    /// Returns the accounts whose next request may enter only after an earlier one is served.
     pub fn full_accounts(&self) -> Vec<Account> {
         self.queue().full_accounts()
     }

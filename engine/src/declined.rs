@@ -27,8 +27,8 @@ pub enum Declined {
     NoStack,
     /// This machine has no usable lanes, or the configuration turns them off.
     NoBackend,
-    /// This machine's lanes, or words in their place, are hardly faster than OpenSSL's own
-    /// implementation, however many requests there are.
+    /// OpenSSL's own implementation is about as fast as this machine's lanes, or faster, however
+    /// many requests there are. On AVX2, RSA is computed on words in place of lanes.
     SlowLanes,
     /// The lanes of this machine have no kernels for such a request.
     NoKernel,

@@ -1,4 +1,5 @@
-//! Requests past [`Engine::serve`], for programs that measure batches and for tests.
+//! Requests without an operation type, for programs that measure batches and for tests. Some go
+//! past [`Engine::serve`].
 
 use lockstep_ops::{Failed, GuardedRequest, KeyKind, Keypair, Request, Response, Shape};
 

@@ -38,7 +38,7 @@ pub(crate) const LOST_CALL: &str = "lost-call";
 pub(crate) const NO_TURNS: &str = "no-turns";
 /// A batch of a service takes all requests of its shape.
 pub(crate) const LONG_BATCHES: &str = "long-batches";
-/// All requests of a source are taken.
+/// All requests of a source are taken at once, without a bound for each account.
 pub(crate) const KEPT_REQUESTS: &str = "kept-requests";
 /// The slot of a leader that has left by a jump is not replaced.
 pub(crate) const LOST_LEADER: &str = "lost-leader";

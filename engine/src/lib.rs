@@ -18,8 +18,8 @@
 //! ```
 //!
 //! One request goes through `serve`, `queue` (with `policy`), `executor`, and the kernels:
-//! `Engine::serve`, `Queue::enqueue`, `Queue::lead`, `Executor::execute`. `shape` is the table of
-//! all operations.
+//! `Engine::serve`, `Queue::enqueue`, `Queue::lead`, `Executor::execute`. The table of all
+//! operations is in `ops/src/shape.rs`.
 //!
 //! The crate has no arithmetic and no `unsafe` code, and it knows nothing of OpenSSL.
 #![forbid(unsafe_code)]

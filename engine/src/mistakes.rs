@@ -126,8 +126,8 @@ fn shown(text: &str) -> String {
     plain(text, LONGEST)
 }
 
-/// Returns the setting whose name differs the least from this one, by two letters at most, and the
-/// number of letters.
+/// Returns the setting whose name differs the least from `name`, and the number of letters that
+/// differ; `None` if these are more than two.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<(&'a str, usize)> {
     let distances = known.iter().map(|known| (*known, distance(name, known)));
     let nearest = distances.min_by_key(|(_, edits)| *edits);

@@ -1,9 +1,9 @@
 //! The wait of an asynchronous job for an answer. The lanes of this process compute it, or another
 //! process does.
 //!
-//! A job posts its request and pauses. If it attends to its request itself, its thread starts other
-//! jobs first, which post theirs, and comes back. Otherwise another thread has the answer and wakes
-//! the job. A job that must not pause, or that no thread could wake, blocks its thread.
+//! If a job attends to its request itself, the job posts the request and pauses. Its thread starts
+//! other jobs, which post theirs, and then resumes the job. Otherwise another thread has the answer
+//! and wakes the job. A job that must not pause, or that no thread could wake, blocks its thread.
 
 use lockstep_counters::Unpaused;
 

@@ -69,13 +69,13 @@ pub(crate) struct Policy {
 /// The way in which requests gather before a batch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gathering {
-    /// Threads of the same process bring them: a leader yields its CPU to these.
+    /// Threads of the same process bring requests: a leader yields its CPU to these threads.
     Yield,
-    /// They come from other processes, which sleep meanwhile, so no thread would use a yielded CPU.
-    /// The thread that is about to lead sleeps if others are likely to come.
+    /// Requests come from other processes, which sleep meanwhile, so no thread would use a yielded
+    /// CPU. The thread that is about to lead sleeps if more requests are likely to come.
     ///
-    /// Such threads serve many users, who wait for each other: a batch is short, and while a long
-    /// pass runs, one thread more serves shorter ones.
+    /// A service has many users, who wait for each other: a batch is short, and while a long pass
+    /// runs, one more thread serves shorter ones.
     Sleep,
 }
 
@@ -84,9 +84,9 @@ pub(crate) enum Gathering {
 pub(crate) const LONGEST_BATCH: Duration = Duration::from_millis(1);
 /// Time between two looks of a thread that waits for company.
 pub(crate) const GLANCE: Duration = Duration::from_micros(50);
-/// A batch waits for others if the mean interval of requests is at most this number of waits.
+/// A batch waits for more requests if their mean interval is at most this multiple of the wait.
 const WAITS: u32 = 2;
-/// Longest interval between requests of a shape that counts. Longer ones count as this one.
+/// Maximum interval between requests of a shape. A longer interval counts as this one.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(10);
 /// Charge of a request before one of its shape was served.
 const SOME_TIME: Duration = Duration::from_micros(100);
@@ -119,7 +119,7 @@ impl Pace {
     }
 }
 
-/// Times that every request may wait, however short it is.
+/// Times that every request may wait, even one that is computed fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience {
     /// Time that a request may wait while batches run as expected.
@@ -145,7 +145,7 @@ impl Patience {
         lost: Duration::from_millis(100),
     };
 
-    /// Where the lanes are to serve all requests.
+    /// Patience if the lanes are to serve all requests.
     pub const LONG: Patience = Patience {
         expected: Duration::from_secs(10),
         most: Duration::from_millis(50),
@@ -248,12 +248,12 @@ impl Policy {
 
     /// Returns the time that a request which comes now may wait; `None` if it has no end.
     ///
-    /// That is [`Patience::most`], or twice OpenSSL's time for this request and for all requests of
-    /// its shape before it on the CPUs of this process, whichever is longer. OpenSSL takes about as
-    /// long for one request as the lanes take for a pass ([`lone_is_slower`]), so batches that run
-    /// as expected end in a fraction of this time, however many requests wait. Both are times by
-    /// the clock: if other programs use the CPUs too, passes take longer, and OpenSSL would as
-    /// well.
+    /// That is the longer of two times: [`Patience::most`], and twice the time of OpenSSL, on the
+    /// CPUs of this process, for this request and all requests of its shape before it. OpenSSL
+    /// takes about as long for one request as the lanes take for a pass ([`lone_is_slower`]), so
+    /// batches that run as expected end in a fraction of this time, however many requests wait.
+    /// Both are times by the clock: if other programs use the CPUs too, passes take longer, and
+    /// OpenSSL would as well.
     pub fn longest_wait(&self, view: &View) -> Option<Duration> {
         Some(self.time_of_all(view).max(self.patience?.most))
     }

@@ -1,7 +1,7 @@
 //! The one queue. It gathers requests into batches, without timers.
 //!
-//! Every request has a shape, and a batch takes requests of one shape. As many batches run at a
-//! time as there are *slots*, one for each CPU; batches of the [job queue](job_queue), which jobs
+//! Every request has a shape, and a batch takes requests of one shape. Each *slot* runs one batch
+//! at a time, and there is one slot for each CPU. Batches of the [job queue](job_queue), which jobs
 //! lead themselves, take no slot. A thread that arrives while a slot is free leads: it takes the
 //! waiting requests of its shape, runs them, and delivers the answers. Requests that arrive
 //! meanwhile gather. A leader that has delivered gives its slot back, and a thread that gives back

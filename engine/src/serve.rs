@@ -1,7 +1,7 @@
 //! The entrance of the engine: it decides whether lanes or OpenSSL serve an operation, and on which
 //! thread.
 //!
-//! - An operation of a thread with a low priority is declined: it would hold up others.
+//! - An operation of a thread with a low priority is declined: the thread would hold up others.
 //! - A key pair comes from the pool, if that has one.
 //! - A short operation is computed at once on the calling thread, past the queue: to wait for
 //!   company takes longer than a batch saves ([`Batch`](crate::policy::Batch)). If OpenSSL is
@@ -161,7 +161,7 @@ impl<J: Job> Route<J> {
         }
     }
 
-    /// Declines a request that would run alone before it is made, if OpenSSL is faster.
+    /// Declines a request, before it is made, if it would run alone and OpenSSL is faster.
     fn declines<E: Executor>(
         &self,
         queue: &Queue<E>,

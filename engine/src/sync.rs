@@ -68,12 +68,12 @@ pub(crate) fn wait_while_within<'a, T>(
     let _ = (condition, most, asleep(&mut guard));
     #[cfg(not(loom))]
     {
-        // In two halves. A whole process may stand still, as in a container that has used up its
-        // share of CPU time. Then the first half ends for all threads at once, and the second one
-        // gives the thread that computes for them the time to go on.
+        // The wait has two halves, as a whole process may stand still: in a container that has used
+        // up its share of CPU time, for example. Then the first half ends for all threads at once,
+        // and in the second half the thread that computes for the others goes on.
         for _ in 0..2 {
             let mut timed_out = false;
-            // A thread that wakes for nothing, which is rare, waits anew.
+            // After a spurious wake-up, which is rare, the thread waits anew.
             while asleep(&mut guard) && !timed_out {
                 (guard, timed_out) = wait_at_most(condition, guard, most / 2);
             }

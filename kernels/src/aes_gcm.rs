@@ -199,7 +199,7 @@ impl Message {
     }
 }
 
-/// Returns whether both are equal, in a time that depends on their lengths only.
+/// Returns whether `a` and `b` are equal, in a time that depends on their lengths only.
 pub fn tags_are_equal(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
     let equal = crate::simd::opaque_word(u64::from(difference)) == 0;

@@ -20,8 +20,8 @@ unsafe impl Plain for Line {}
 // SAFETY: all zero is a valid value of an array of integers.
 unsafe impl Zeroable for Line {}
 
-/// Cache-line aligned memory that is wiped when it is dropped. It is absent from core dumps and
-/// from forked children.
+/// Cache-line aligned memory that is wiped when it is dropped. Core dumps do not contain it, and a
+/// forked child reads zeros.
 pub(crate) struct Memory(Slice<Line>);
 
 impl Memory {

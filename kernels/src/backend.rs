@@ -26,7 +26,7 @@ pub(crate) enum Kind {
         narrow: Avx512Ifma256,
         schedule: Option<Schedule>,
     },
-    /// Four lanes, for every operation but ML-KEM.
+    /// Four lanes; ML-KEM and ML-DSA use eight.
     #[cfg(vectors)]
     Avx512Ifma256 {
         wide: Avx512Ifma,
@@ -291,7 +291,7 @@ impl fmt::Debug for Backend {
 
 #[cfg(test)]
 mod tests {
-    /// A build with fault points from another CPU can lack lanes that this CPU has.
+    /// A build with fault points that was made on a CPU without AVX-512 lacks the lanes of AVX-512.
     #[test]
     #[cfg(vectors)]
     fn no_lanes_of_this_cpu_are_left_out() {

@@ -191,7 +191,7 @@ mod armed {
             .or_else(|| *EVERYWHERE.lock().expect("no panic under the lock"))
     }
 
-    /// Records the request of the batch that is in the first lane from now on.
+    /// Records MXCSR, and the request of the batch that is in the first lane from now on.
     pub(crate) fn begin_chunk(first: usize) {
         CHUNK.set(first);
         MXCSR.set(crate::simd::steady::read());
@@ -212,7 +212,8 @@ mod armed {
         strike::<S>(point, limbs, S::LIMB_BITS, place);
     }
 
-    /// [`touch`] in a half pass, where each request, counted from `first`, has two lanes.
+    /// [`touch`] in a pass over halves: each request has two lanes, and request `first` of the
+    /// chunk has the first two.
     pub(crate) fn touch_pass<S: Simd>(point: Point, limbs: &mut [S::Limb], first: usize) {
         let bits = match point {
             Point::Exponent => EXPONENT_BITS,

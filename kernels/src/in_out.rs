@@ -11,7 +11,7 @@ pub struct InOut<'a> {
 }
 
 impl<'a> InOut<'a> {
-    /// Reads and writes `bytes`.
+    /// Takes `bytes` to read and to write.
     #[inline(always)]
     pub fn in_place(bytes: &'a mut [u8]) -> Self {
         let to = bytes.as_mut_ptr();
@@ -23,7 +23,7 @@ impl<'a> InOut<'a> {
         }
     }
 
-    /// Reads `from` and writes `to`; None if their lengths differ.
+    /// Takes `from` to read and `to` to write; returns `None` if their lengths differ.
     #[inline(always)]
     pub fn separate(from: &'a [u8], to: &'a mut [u8]) -> Option<Self> {
         (from.len() == to.len()).then_some(Self {

@@ -158,7 +158,7 @@ pub(crate) fn rows_to_lanes<S: Simd>(s: S, limbs: &mut [S::Limb], rows: &[&[u64]
             *first = row.first_chunk().expect("eight words");
             *last = row.last_chunk().expect("eight words");
         }
-        // Both may have words in common.
+        // The first eight words and the last eight may overlap.
         let from = limbs.len() - 8;
         limbs[from..].copy_from_slice(&s.join_rows(&last));
         if from > 0 {

@@ -9,7 +9,7 @@
 //! whose lanes cannot multiply limbs of 52 bits.
 //!
 //! This is the only crate with SIMD code. It owns no thread and no randomness, and it knows nothing
-//! of OpenSSL. Its only memory is tables, prepared keys and the working memory of a batch; prepared
+//! of OpenSSL. Its only memory is tables, prepared keys and the working memory of a batch; private
 //! keys and working memory are allocated by `lockstep-vault`. It reads a clock for one purpose, the
 //! race of RSA's schedules.
 

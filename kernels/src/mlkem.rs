@@ -258,7 +258,7 @@ fn decapsulate_all<const K: usize>(
 }
 
 /// Returns whether the hash in a secret key is that of the public key in it (section 7.3), and all
-/// coefficients are below q, which OpenSSL requires too. The answer is public.
+/// coefficients of the secret are below q, which OpenSSL requires too. The answer is public.
 ///
 /// # Panics
 /// If the length of the key is not that of the parameter set.
@@ -277,7 +277,7 @@ pub fn is_consistent(set: ParameterSet, backend: Backend, secret_key: &SecretKey
     let mut hashes = [Hashes::default()];
     let public_key = parts.public_key;
     let operation = |_: usize| Operation::Hash { public_key };
-    // Hashes of keys are the same for all parameter sets.
+    // Keys of all parameter sets are hashed in the same way.
     dispatch!(backend, hash_keys, operation, &mut hashes);
     hashes[0].key_hash == *parts.key_hash
 }

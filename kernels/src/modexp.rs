@@ -30,7 +30,7 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     table: &'a mut [S::Limb],
 }
 
-/// Number of bits of an exponent's digit, chosen by measurement, see docs/lab. With 5 bits the
+/// Number of bits of an exponent's digit, chosen by measurement (docs/lab/rsa.md). With 5 bits the
 /// tables of long numbers do not fit into the first-level cache.
 pub(crate) const WINDOW: usize = 4;
 
@@ -141,8 +141,8 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
 /// limbs of chunk c begin at bit 8·c of its words.
 const CHUNK: usize = 8;
 
-/// Calls `$function::<S, CHUNKS>` for chunk number `$chunk`, with `CHUNKS` the same number, since
-/// shifts by constants are faster.
+/// Calls `$function` with the number `$chunk` of a chunk as its const parameter, since shifts by
+/// constants are faster.
 macro_rules! for_chunk {
     ($chunk:expr, $function:ident($($argument:expr),*)) => {
         match $chunk {

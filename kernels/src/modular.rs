@@ -113,9 +113,9 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
     /// Adds a multiple of n·2^(52·i) that makes column `i` vanish modulo 2^52, and carries the rest
     /// of that column into the next.
     ///
-    /// The default is for any odd n: 2·N multiplies. n₀·m + t ≡ 0 mod 2^52 leaves a carry of
-    /// ⌈t/2^52⌉ for every m, so the product n₀·m is not computed: columns start 2^52 − 1 too large,
-    /// which rounds the carry up, and m = (t + 1)·k0 for such a t.
+    /// The default is for any odd n: 2·N multiplies. With l the low half of n₀·m, l + t ≡ 0 mod
+    /// 2^52 leaves a carry of ⌈t/2^52⌉ for every m, so l is not computed: columns start 2^52 − 1
+    /// too large, which rounds the carry up, and m = (t + 1)·k0 for such a t.
     #[inline(always)]
     fn row<S: Simd>(s: S, t: &mut Product<S::Limb, N>, i: usize) {
         let k0 = s.splat(Self::K0);

@@ -1,8 +1,8 @@
 //! Unrolled loops, so that indices are constants and arrays stay in registers.
 
 /// Runs `$body` for `$i` from 0 to 9, the limbs of a block of `montgomery`, or for the given
-/// values. It is unrolled if an operation is one instruction, since sums with a loop counter as
-/// their index would be in memory.
+/// values. Unrolls the loop if an operation is one instruction (`INLINE`): with a loop counter as
+/// index, an array of sums would be in memory.
 macro_rules! unroll {
     ($simd:ident, $i:ident => $body:block) => {
         unroll!($simd, $i in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] => $body)

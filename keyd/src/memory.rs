@@ -1,7 +1,7 @@
 //! Check of the memory limit against the memory that clients can take.
 //!
 //! Each client has a ring, and the kernel charges all rings to the control group of the daemon. If
-//! the group has a limit, as by `MemoryMax=` in the unit, the kernel kills a daemon that exceeds
+//! the group has a limit, such as `MemoryMax=` in the unit, the kernel kills a daemon that exceeds
 //! it, and clients are not served until the next daemon has started.
 
 use std::ffi::OsStr;

@@ -69,8 +69,7 @@ struct Posted {
 }
 
 impl Service {
-    /// Returns a service without clients. It has one thread for each slot of the engine, and one
-    /// more.
+    /// Returns a service without clients, whose threads are not started.
     pub fn new(engine: Engine) -> Service {
         fault::plant();
         let (engine, clients) = (Arc::new(engine), Arc::new(Clients::new()));
@@ -340,7 +339,7 @@ mod tests {
             Connected::idle_for(8, Duration::from_secs(2)),
         );
         let _ticket = one.post(Operation::RsaPrivate);
-        // Where this thread does not run for a while, the first request is too old by then.
+        // If this thread does not run for a while, the request is too old: the test tries again.
         let company = || {
             let _ticket = one.post(Operation::RsaPrivate);
             look(&service, &[&one, &other]);

@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 pub struct Bytes(SmallVec<[u8; 72]>);
 
 impl Bytes {
-    /// Takes a copy; the caller wipes its own.
+    /// Copies `bytes`; the caller wipes the original.
     pub fn from_slice(bytes: &[u8]) -> Bytes {
         Bytes(SmallVec::from_slice(bytes))
     }
 
-    /// Takes a copy, as [`from_slice`](Self::from_slice) does; `None` without memory for it.
+    /// Copies `bytes`, as [`from_slice`](Self::from_slice) does; `None` without memory for a copy.
     pub fn try_from_slice(bytes: &[u8]) -> Option<Bytes> {
         let mut copy = SmallVec::new();
         copy.try_reserve_exact(bytes.len()).ok()?;

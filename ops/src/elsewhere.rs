@@ -1,6 +1,6 @@
-//! Private operations that something else computes, such as a GPU. Of RSA it gets blinded inputs,
-//! and its results pass the check that results of lanes pass; of ECDSA it gets nonces, and lanes
-//! check a sample of its signatures.
+//! Private operations that another device computes, such as a GPU. For RSA the device gets blinded
+//! inputs, and its results pass the check that results of lanes pass. For ECDSA the device gets
+//! nonces, and lanes check a sample of its signatures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub struct RsaCrt {
 }
 
 impl RsaKey {
-    /// Returns the numbers of its private half, for something else that computes with them.
+    /// Returns the numbers of its private half, for another device that computes with them.
     pub fn crt(&self) -> RsaCrt {
         let part = || Secret::new(&vec![0; self.modulus_bytes() / 2]);
         let (mut p, mut q, mut dp, mut dq, mut qinv) = (part(), part(), part(), part(), part());
@@ -244,7 +244,7 @@ mod tests {
     use crate::operation::RsaInput;
     use crate::{EcdsaVerifyJob, RsaComponents, VerifyingKey};
 
-    /// Computes as something else would, one behind the other.
+    /// Computes the requests one by one, in the place of another device.
     fn compute(lanes: &Lanes, requests: &[&GuardedRequest]) -> Zeroizing<Vec<u8>> {
         let mut outputs = Zeroizing::new(Vec::new());
         for request in requests {
@@ -278,7 +278,8 @@ mod tests {
                 input: input.into(),
             }))
         };
-        // More of the first key than pairs, and one of another; 7 and 20 cannot be blinded.
+        // One request of the second key; of each other key more requests than a key keeps pairs.
+        // The inputs 7 and 20 cannot be blinded.
         let asked: Vec<_> = (0..300_usize)
             .map(|number| {
                 let mut input = vec![number as u8; 128];
@@ -303,7 +304,7 @@ mod tests {
                 let again = blinded.iter().map(|of| ask(of.key, of.input.to_vec()));
                 let again: Vec<_> = again.collect();
                 let mut outputs = compute(&lanes, &again.iter().collect::<Vec<_>>());
-                // One of the third key, in the second round.
+                // One of the first key, in the second round.
                 outputs[128 * 18 + 60] ^= 4;
                 Some(outputs)
             });

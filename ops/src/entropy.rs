@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Fills `bytes` from the kernel's generator; `None` if that gives none.
+/// Fills `bytes` from the kernel's generator; `None` if the kernel gives no randomness.
 ///
 /// It makes the system call itself, for two reasons. The C library's function ends a thread that is
 /// being cancelled, in the middle of a batch. Crates that read a file where the call is denied

@@ -33,7 +33,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// Returns the calling process.
+    /// Returns the calling process, with an epoch of its own.
     pub fn of_caller() -> Home {
         Home {
             epoch: Epoch::new(),
@@ -56,7 +56,7 @@ impl Home {
         }
     }
 
-    /// Returns whether this is a forked child of that process, whatever its number.
+    /// Returns whether the caller is a forked child of that process, even one with the same number.
     pub fn is_left(&self) -> bool {
         self.is_wiped() || self.epoch.pid != process::id()
     }

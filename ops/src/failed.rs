@@ -1,9 +1,9 @@
-//! Why an operation failed.
+//! Reasons why an operation failed.
 
 use lockstep_kernels::nist;
 use lockstep_kernels::rsa::JobError;
 
-/// Why an operation has no result.
+/// Reason why an operation has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
     /// The result did not pass its check. It was discarded.
@@ -16,9 +16,9 @@ pub enum Failed {
     Input(JobError),
     /// The secret key is out of range, or has the wrong length for its curve.
     BadScalar,
-    /// The public key, or the peer's, is not a point of its curve, or (X25519) one of small order.
+    /// A public key is not a point of its curve, or, for X25519, is a point of small order.
     BadPoint,
-    /// A key or a ciphertext is not one of ML-KEM.
+    /// A key or a ciphertext has no valid form for ML-KEM.
     BadKey,
     /// The public key is not the one of the private key.
     Inconsistent,

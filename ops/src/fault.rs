@@ -1,11 +1,11 @@
-//! Planted defects: for tests only, which must notice each of them. This is the facility of all
-//! crates above; each of them names its own defects.
+//! Planted defects, for tests only: a test must notice each defect. All crates that depend on this
+//! one plant their defects here, and name them themselves.
 //!
 //! With the feature `fault-injection`, a test plants one (`plant`), or the engine plants the one
-//! that the environment names (`LOCKSTEP_PLANT`). Without it, and outside of the models of loom,
-//! there are none, and the compiler removes the code that asks for them.
+//! that the environment names (`LOCKSTEP_PLANT`). Without the feature, and outside of the models of
+//! loom, no defect is planted, and the compiler removes the code that asks for defects.
 
-/// Failed randomness is taken for randomness.
+/// A failure of the system's random generator is ignored.
 pub(crate) const IGNORED_RANDOMNESS: &str = "ignored-randomness";
 /// The lanes of ML-KEM change a bit of the first ciphertext or secret of a batch.
 pub const WRONG_KEM_LANES: &str = "wrong-kem-lanes";

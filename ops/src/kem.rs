@@ -68,7 +68,7 @@ impl Kem {
         ml_kem + curve
     }
 
-    /// Returns the length of ML-KEM's bytes in a part, and of the curve's.
+    /// Returns the length of ML-KEM's part, and of the curve's.
     const fn lengths(self, part: Part) -> (usize, usize) {
         let (share, scalar) = match self.curve() {
             None | Some(KeyKind::Kem(_)) => (0, 0),
@@ -86,8 +86,7 @@ impl Kem {
         }
     }
 
-    /// Splits the bytes of a part into ML-KEM's and the curve's. `None` if they have another
-    /// length.
+    /// Splits a string into ML-KEM's part and the curve's. `None` if the string has another length.
     pub(crate) fn split(self, part: Part, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let (ml_kem, curve) = self.lengths(part);
         if bytes.len() != ml_kem + curve {
@@ -102,7 +101,7 @@ impl Kem {
         })
     }
 
-    /// Splits the bytes of a part, to write into them. They must have the length of the part.
+    /// Splits a string of exactly the right length into the same parts, to write into them.
     pub(crate) fn split_mut(self, part: Part, bytes: &mut [u8]) -> (&mut [u8], &mut [u8]) {
         let (ml_kem, curve) = self.lengths(part);
         match self.curve() {
@@ -240,7 +239,7 @@ impl KemKey {
         received().unwrap_or(false)
     }
 
-    /// Returns whether this is the private key. The time depends on the lengths alone.
+    /// Returns whether `other` is the private key. The time depends on the lengths alone.
     pub fn has_private(&self, other: &[u8]) -> bool {
         are_equal(self.private(), other)
     }

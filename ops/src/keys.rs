@@ -18,18 +18,18 @@ use crate::kinds::{Curve, Kem, MlDsa};
 pub struct Secret(Slice<u8>);
 
 impl Secret {
-    /// Takes a copy; the caller wipes its own.
+    /// Copies `bytes`; the caller wipes the original.
     pub fn new(bytes: &[u8]) -> Secret {
         Secret(Slice::copy_of(bytes, OnFork::Keep))
     }
 
-    /// Takes a copy that reads as zeros in a forked child: for secrets that parent and child must
+    /// Makes a copy that reads as zeros in a forked child: for secrets that parent and child must
     /// not both use.
     pub(crate) fn wiped_on_fork(bytes: &[u8]) -> Secret {
         Secret(Slice::copy_of(bytes, OnFork::Wipe))
     }
 
-    /// Makes a secret of `count` bytes, which `fill` writes; `None` if that returns false.
+    /// Makes a secret of `count` bytes, which `fill` writes; `None` if `fill` returns false.
     pub fn filled(count: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Secret> {
         let mut bytes = Slice::zeroed(count, OnFork::Keep);
         fill(&mut bytes).then_some(Secret(bytes))
@@ -79,7 +79,7 @@ impl Keypair {
     }
 }
 
-/// A key is not of the right length or form.
+/// Error for a key of the wrong length or form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -246,8 +246,8 @@ impl Prepared {
 }
 
 impl MlDsaKey {
-    /// Copies a public key, perhaps with its private half as FIPS 204 encodes it. If that belongs
-    /// to another public key, requests fail.
+    /// Copies a public key, perhaps with its private half as FIPS 204 encodes it. If the private
+    /// half belongs to another public key, requests fail.
     ///
     /// This computes nothing, so it may run on any stack.
     pub fn new(set: MlDsa, public: &[u8], private: Option<Secret>) -> Result<MlDsaKey, Malformed> {

@@ -4,7 +4,7 @@ pub use lockstep_kernels::mldsa::ParameterSet as MlDsa;
 use lockstep_kernels::mlkem::ParameterSet;
 use lockstep_kernels::nist;
 
-/// A curve of FIPS 186-5 that the lanes have.
+/// A curve of FIPS 186-5 for which there are kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Curve {
     /// P-256 (secp256r1, prime256v1).

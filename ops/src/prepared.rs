@@ -20,7 +20,7 @@ use crate::sec1;
 /// | P-384 | 118,272 | 8 |
 /// | Ed25519 | 78,336 | 13 |
 ///
-/// The time is that of each of eight keys or more that are prepared together; one alone takes twice
+/// The time is for each key, if at least eight keys are prepared together; a key alone takes twice
 /// as long. A check then takes less than half the time, so a table pays from some twenty signatures
 /// on.
 ///
@@ -71,8 +71,8 @@ pub enum VerifyingKey<'a> {
 pub struct EcdsaVerifyJob<'a> {
     /// The signer's key.
     pub key: VerifyingKey<'a>,
-    /// The digest, of any length. Of a longer one only the first bytes count, as many as a scalar
-    /// has.
+    /// The digest, of any length. If it is longer than a scalar, only its first bytes count, as
+    /// many as a scalar has.
     pub digest: &'a [u8],
     /// r ‖ s, big-endian, each as long as a scalar.
     pub signature: &'a [u8],

@@ -14,7 +14,7 @@ use crate::shape::Shape;
 /// a time, the others make pairs and drop them.
 const PAIRS: usize = 32;
 
-/// Longest public exponent that is usual. Keys with longer ones have a shape of their own.
+/// Maximum length of a usual public exponent. Keys with longer exponents have a shape of their own.
 const USUAL_EXPONENT_BITS: usize = 64;
 
 /// A prepared RSA private key.

@@ -4,8 +4,8 @@ use lockstep_kernels::nist::{DecompressJob, PublicKey};
 
 use crate::failed::Failed;
 
-/// Reads points, in their order. `decompress` computes those of which only x and the parity of y
-/// are given. [`Failed::BadPoint`] for bytes that are no encoding, and for an x that no point has.
+/// Reads points, in their order. `decompress` computes y from x and the parity of y.
+/// [`Failed::BadPoint`] for bytes that are no encoding, and for an x that no point has.
 ///
 /// Whether an uncompressed point lies on the curve shows when it is used.
 pub(crate) fn read<'a, const BYTES: usize>(

@@ -1,4 +1,4 @@
-//! The table of all operations. A new size, curve or mechanism is a line of it for each of its
+//! The table of all operations. A new size, curve or mechanism needs a line for each of its
 //! operations, and the compiler names the lines that are missing. The counters, the key daemon, the
 //! benchmarks and the commands read this table.
 
@@ -289,7 +289,7 @@ mod tests {
 
     /// Some operations are not traced. Signatures are public when they are checked. A wide exponent
     /// runs the same private code as others. The time of ML-KEM's key generation depends on the
-    /// public matrix that follows from its seed, so taint follows its secrets instead.
+    /// public matrix that follows from its seed, so the taint check follows its secrets.
     #[test]
     fn whatever_has_secrets_is_traced() {
         let traced = include_str!("../../rig/src/bin/lockstep-trace/operations.rs");

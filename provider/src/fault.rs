@@ -1,6 +1,6 @@
 //! Fault injection (feature `fault-injection`, for tests only).
 //!
-//! `LOCKSTEP_FAULT=POINT:REQUEST:HALF:LIMB:BIT` strikes in every batch of the process, for example
+//! `LOCKSTEP_FAULT=POINT:REQUEST:HALF:LIMB:BIT` flips a bit in every batch of the process; example:
 //! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`]. `LOCKSTEP_PLANT=DEFECT` plants a defect
 //! in the module itself, which a check of the rig must find: see [`planted`].
 
@@ -27,7 +27,8 @@ pub fn arm() -> Result<(), String> {
 /// - `wrong-secret` changes one bit of a decapsulated secret.
 /// - `wrong-tag` changes one bit of a tag of AES-GCM.
 /// - `lost-context` signs with ML-DSA without the context of the message.
-/// - `wrong-answer` changes one bit of a signature of the key daemon with an ordinary key.
+/// - `wrong-answer` changes one bit of the key daemon's signature with an RSA key that the process
+///   has, too.
 /// - `shared-memory` serves a program that gives OpenSSL memory which processes share.
 /// - `no-room` prepares keys on the stack of the caller.
 /// - `data-race` is in [`race`].

@@ -25,7 +25,7 @@ pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Finding> {
     let finding = |Unaccelerated { operation, reason }: &Unaccelerated| {
         let what =
             format!("{operation} is not accelerated, so OpenSSL's own code computes it: {reason}");
-        // The module writes these texts.
+        // The module writes the reasons (provider/src/overlay/tables.rs).
         let remedy = if reason.contains("backend = none") {
             "nothing is broken, only slower; remove the setting `backend` and the variables \
              LOCKSTEP_BACKEND and OPENSSL_ia32cap to have it accelerated"
@@ -39,7 +39,7 @@ pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Finding> {
     unaccelerated.iter().map(finding).collect()
 }
 
-/// Whether lanes or OpenSSL's own code signed.
+/// Reports whether lanes or OpenSSL's own code signed.
 pub fn use_of_lanes(counters: &Snapshot) -> Finding {
     const CHECK: &str = "used";
     let warning = warnings(counters)
@@ -84,7 +84,7 @@ pub fn use_of_lanes(counters: &Snapshot) -> Finding {
     }
 }
 
-/// Whether the memory for keys of a process that is started here is protected.
+/// Reports whether a program that this user starts protects its memory for keys.
 pub fn memory(counters: &Snapshot) -> Vec<Finding> {
     let all = warnings(counters).into_iter();
     let mut found: Vec<Finding> = all
@@ -107,7 +107,7 @@ pub fn memory(counters: &Snapshot) -> Vec<Finding> {
     found
 }
 
-/// Why requests went to OpenSSL's own implementation.
+/// Names of the counted reasons why requests went to OpenSSL's own code.
 pub fn reasons(counters: &Snapshot) -> String {
     let counted = Fallback::ALL.iter();
     let counted = counted.filter(|reason| counters.fallbacks_for(**reason) > 0);

@@ -1,4 +1,4 @@
-//! The machine, the environment and the installed OpenSSL: their limits, before any configuration.
+//! Findings about the CPU, the environment and the installed OpenSSL.
 
 use std::env;
 
@@ -152,7 +152,8 @@ pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Finding> {
     (openssl.number < 0x3050_0000 && keys.any(|key| is_ml_dsa(key))).then(|| {
         let what = format!(
             "its configuration names a certificate with a key of ML-DSA, which OpenSSL has from \
-             3.5 on; this system has {}, with which the service cannot use it, nor with the module",
+             3.5 on; this system has {}, with which the service cannot use the certificate, not \
+             even with the module",
             openssl.version
         );
         let remedy =

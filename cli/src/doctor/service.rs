@@ -164,7 +164,7 @@ fn ask(subject: &Subject, options: &ServiceOptions, findings: &mut Findings) -> 
 fn process(subject: &Subject) -> Finding {
     let Some(main) = subject.main() else {
         let what = format!("no process of {} runs", subject.name);
-        let remedy = "start it; what follows is about the way in which it would start";
+        let remedy = "start it; the other findings are about how it would start";
         return failed("process", what, remedy);
     };
     let program = match main.program() {
@@ -217,9 +217,9 @@ impl Service<'_> {
         Ok(())
     }
 
-    /// Finds out how the service has loaded the module, or why it has not. Returns its
-    /// configuration, if that is known. `named` is the configuration that it reads, or the reason
-    /// why it reads none.
+    /// Reports how the service has loaded the module, or why it has not. Returns `None` if the
+    /// questions end here, and otherwise the service's configuration, if known. `named` is the
+    /// configuration that the service reads, or the reason why it reads none.
     fn loading(
         &mut self,
         named: Result<PathBuf, Finding>,
@@ -305,8 +305,8 @@ impl Service<'_> {
             let why = "that is for TLS 1.3, and the service agrees on an earlier version";
             (why.to_owned(), "enable TLS 1.3 there".to_owned())
         } else if places.is_empty() {
-            let why = "OpenSSL offers it by itself from 3.5 on, and before where the server's own \
-                       list of groups names it";
+            let why = "OpenSSL 3.5 and later offer it by default, and earlier versions only if the \
+                       server's own list of groups names it";
             (why.to_owned(), self.subject.hybrid())
         } else {
             let restart = self.subject.restart();
@@ -366,8 +366,8 @@ impl Service<'_> {
         all.chain(all_gone).collect()
     }
 
-    /// Returns the setting of the lanes, or the lanes that `OPENSSL_ia32cap` leaves if they are
-    /// fewer.
+    /// Returns the setting `backend` and its place. If `OPENSSL_ia32cap` takes those lanes away,
+    /// returns the lanes that remain, and names the variable.
     fn backend(&self, configuration: Option<&Configuration>) -> Option<(String, String)> {
         let set = self.setting(configuration, "backend");
         let mask = self.environment.get("OPENSSL_ia32cap");
@@ -443,7 +443,8 @@ impl Service<'_> {
         processes.any(|process| process.status.is_filtered)
     }
 
-    /// Whether lanes serve the requests of clients: the service's own lanes, or the key daemon's.
+    /// Reports whether lanes serve the requests of clients: the service's own lanes, or the key
+    /// daemon's.
     fn working(
         &self,
         configuration: Option<&Configuration>,
@@ -548,7 +549,8 @@ impl Service<'_> {
     }
 }
 
-/// Returns the setting `backend` and its place, or the lanes that a mask of instructions leaves.
+/// Returns the setting `backend` and its place. If a mask of instructions takes those lanes away,
+/// returns the lanes that remain.
 fn masked(set: Option<(String, String)>, mask: Option<&str>) -> Option<(String, String)> {
     let Some(mask) = mask else {
         return set;

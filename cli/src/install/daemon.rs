@@ -20,7 +20,7 @@ pub fn has_unit(root: &Path) -> bool {
     Unit::read(root, "lockstep-keyd.service").is_some()
 }
 
-/// Waits until the daemon has written the references of a server.
+/// Returns the step that waits until the daemon has written the references of a server.
 pub fn written(server: &Server, configuration: &Configuration) -> Change {
     let directory = references_of(server);
     let mut configuration = configuration.clone();
@@ -33,7 +33,7 @@ pub fn written(server: &Server, configuration: &Configuration) -> Change {
     }
 }
 
-/// Creates the daemon's user.
+/// Returns the step that creates the daemon's user.
 pub fn create(name: &str) -> Change {
     let options = "--system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin";
     Change::Run {
@@ -42,7 +42,7 @@ pub fn create(name: &str) -> Change {
     }
 }
 
-/// The state of the daemon, where systemd runs.
+/// The state of the daemon on a system with systemd.
 #[derive(Clone, Copy)]
 pub struct State {
     /// Whether systemd has its unit.
@@ -54,7 +54,7 @@ pub struct State {
 }
 
 impl State {
-    /// Asks for the state now. The daemon is to run as this user.
+    /// Asks systemd for the state. The daemon is to run as `user`.
     pub fn now(root: &Path, user: &str) -> State {
         let ask = |about: &str| {
             let mut command = program("systemctl");
@@ -69,9 +69,10 @@ impl State {
         }
     }
 
-    /// Starts the daemon, or has it read its configuration again. The daemon can take another
-    /// socket only while it does not run. If the steps are undone, the daemon is disabled before
-    /// its sections are removed: `uninstall` knows by the sections that it may be enabled.
+    /// Returns the steps that start the daemon, or have it read its configuration again. The daemon
+    /// can take another socket only while it does not run. If the steps are undone, the daemon is
+    /// disabled before its sections are removed: the sections tell `uninstall` that the daemon may
+    /// be enabled.
     pub fn start(self, has_new_socket: bool) -> Vec<Change> {
         let mut steps = vec![Change::step("systemctl daemon-reload")];
         if has_new_socket {

@@ -1,5 +1,6 @@
 //! Sections that `install` writes into the key daemon's configuration, beside the administrator's
-//! sections. `install` changes a section only if it would write exactly the same text.
+//! sections. A section belongs to `install`, which may remove it, only if its text is exactly as
+//! `install` writes it.
 
 use std::path::PathBuf;
 

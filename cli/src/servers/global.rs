@@ -6,12 +6,12 @@
 //! `global` from each file, and of several lines with `maxconn` or `maxpipes` the first one. So the
 //! administrator's own numbers hold, and the file has only lines that are missing.
 //!
-//! HAProxy reserves two descriptors for each of `maxconn`, and two for each of `maxpipes`. The
-//! descriptors of `maxpipes` are for paused handshakes. If the limit of the process is lower,
-//! `haproxy -c` says nothing, and the start fails. So `install` tries numbers by starts of an
-//! HAProxy that serves nobody, which reports its numbers (`show info`): first without the lines,
-//! then with the lines and the same number of connections. As root HAProxy raises its limit for
-//! them. Only where it cannot, it gets fewer connections.
+//! HAProxy reserves two descriptors for each connection of `maxconn`, and two for each pipe of
+//! `maxpipes`. The pipes are for paused handshakes. If the limit of the process is lower,
+//! `haproxy -c` says nothing, and the start fails. So `install` starts an HAProxy that serves
+//! nobody, and reads its numbers (`show info`): first without the lines, then with the lines and
+//! the same number of connections. HAProxy as root raises its limit of descriptors. Only where it
+//! cannot, `install` plans fewer connections.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -55,7 +55,8 @@ const LINES: [&str; 5] = [
 /// lines, if `maxconn` is lower.
 const ALONE: &str = "# maxconn without these lines: ";
 
-/// Text of the file while a running HAProxy, or a file of the administrator, names it.
+/// Text of [`GLOBAL`] once its lines are removed, while a running HAProxy, or a file of the
+/// administrator, still names it.
 pub const EMPTIED: &str = "\
 # Written by `lockstep install`; `lockstep uninstall --server haproxy` removes it.
 # HAProxy does not start or reload without this file while its command names it.
@@ -83,8 +84,8 @@ struct Global {
 /// Lines that an HAProxy needs if `install` does not write them.
 pub const BY_HAND: &str = "\
 needs in its section `global`: ssl-mode-async, and maxpipes with half the number of maxconn. \
-HAProxy then reserves three file descriptors for each of maxconn; whether its limit allows for \
-them is seen when it starts, and not by haproxy -c";
+HAProxy then reserves three file descriptors for each connection. Only its start shows whether its \
+limit allows for them; haproxy -c does not";
 
 /// The words that begin a section, besides `global`.
 #[rustfmt::skip]
@@ -167,7 +168,7 @@ pub struct Lines {
 enum Way {
     /// By a drop-in with these options.
     DropIn(String),
-    /// HAProxy reads it already: the administrator has written that.
+    /// The administrator's options already have HAProxy read it.
     Passed,
     /// The administrator makes this step.
     Step(String),
@@ -185,8 +186,8 @@ pub fn missing(system: &System<'_>, starter: &Starter) -> Lines {
     global.missing(system, starter)
 }
 
-/// Describes the connections that are lost by a text of [`GLOBAL`], and the remedy; `None` if none
-/// is lost.
+/// Describes how many connections HAProxy takes with this text of [`GLOBAL`] and without, and the
+/// remedy; `None` if it takes no fewer with the text.
 pub fn fewer(text: &str) -> Option<(String, String)> {
     let number = |name: &str| {
         let mut lines = text.lines().map(str::trim_start);
@@ -323,8 +324,9 @@ impl Global {
         if self.has_tables {
             return also(
                 "haproxy.cfg has `tune.fd.tables per-thread-group`, beside which HAProxy 3.5 does \
-                 not start with ssl-mode-async: so install leaves that out, and handshakes do not \
-                 share batches. To have both, write `tune.fd.tables shared` there and run this again"
+                 not start with ssl-mode-async: so install leaves ssl-mode-async out, and \
+                 handshakes do not share batches. To have both, write `tune.fd.tables shared` \
+                 there and run this again"
                     .to_owned(),
             );
         }
@@ -452,7 +454,7 @@ impl Global {
 
     /// Numbers for the connections that this number of descriptors allows.
     fn most(&self, descriptors: u64) -> Numbers {
-        // Listeners, checks, and some for each thread.
+        // Descriptors of listeners and checks, and some more for each thread.
         let threads = available_parallelism().map_or(1, |threads| threads.get() as u64);
         let others = 50 + (1 + threads) * self.others;
         let per_pipe = self.connections_per_pipe();
@@ -566,8 +568,8 @@ fn way(system: &System<'_>, starter: &Starter) -> Way {
 }
 
 /// Finds the way where systemd starts HAProxy. A variable of `EnvironmentFile=` overrides each
-/// drop-in. A variable that the administrator sets by a drop-in is not changed: later changes of
-/// theirs would have no effect.
+/// drop-in. If a drop-in of the administrator sets the variable, `install` does not override it:
+/// the administrator's later changes would then have no effect.
 fn by_unit(system: &System<'_>, passed: &str) -> Way {
     let read = |text| {
         let planned = [(system.root.join(DROP_IN), text)];

@@ -19,7 +19,7 @@ pub struct Server {
     pub other_file: Option<(&'static str, &'static str)>,
     /// Whether it needs lines of its own configuration ([`super::global`]).
     pub has_lines: bool,
-    /// The file that its script of init reads for its environment.
+    /// The file that its init script reads for environment variables.
     pub environment: &'static str,
     /// Step by which its own list of groups gets a hybrid; empty if unknown. `@GROUPS@` stands for
     /// the list.
@@ -162,7 +162,7 @@ impl Server {
     }
 
     /// The names of its units, and of instances that have files of their own. An instance with a
-    /// drop-in of `install` is a service of its own.
+    /// drop-in of `install` is a separate service and left out.
     pub fn units_with_instances(&self, root: &Path) -> Vec<String> {
         let is_other = |name: &str| root.join(drop_in_of(name)).exists();
         let of = |unit| {
@@ -257,7 +257,8 @@ pub fn service_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// The longest name of a unit (systemd.unit(5)), with room for the names of files made of it.
+/// Maximum length of a service name. A unit's name has at most 255 bytes (systemd.unit(5)); the
+/// rest is for the names of files that contain the service name.
 const LONGEST_NAME: usize = 200;
 const SERVICE: &str = ".service";
 
@@ -275,7 +276,7 @@ pub fn server(name: &str, root: &Path) -> Result<&'static Server, Failure> {
     Ok(Server::of_unit(stem(&named)))
 }
 
-/// Finds other services that have a drop-in of `install` or a mark.
+/// Finds the services outside [`SERVERS`] that have a drop-in of `install` or a mark.
 pub fn others(root: &Path) -> Vec<&'static Server> {
     let of_drop_in = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_suffix(".d")?;

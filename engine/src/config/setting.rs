@@ -255,13 +255,13 @@ impl Setting {
         Setting::ALL.iter().chain(LABORATORY)
     }
 
-    /// Returns whether a name was a setting before 0.2.0, and this build does not read it. It has
-    /// no effect, and is no mistake: a configuration that was valid stays valid.
+    /// Returns whether a name was a setting before 0.2.0, and this build does not read it. Such a
+    /// name has no effect, and is no mistake: a configuration that was valid stays valid.
     pub fn is_gone(name: &str) -> bool {
         GONE.contains(&name) && Setting::called(name).is_none()
     }
 
-    /// Returns the variables of the environment that [were settings](Self::is_gone).
+    /// Returns the names of the environment variables of [former settings](Self::is_gone).
     pub fn gone_variables() -> impl Iterator<Item = String> {
         let gone = GONE.into_iter().filter(|name| Setting::is_gone(name));
         gone.map(variable)
@@ -312,7 +312,6 @@ impl Given<'_> {
 }
 
 impl Config {
-    /// Sets a setting.
     pub(super) fn set(&mut self, key: &str, value: &OsStr) -> Result<(), ConfigError> {
         match Setting::called(key) {
             Some(setting) => {

@@ -34,8 +34,8 @@ impl OnLanes {
         }
     }
 
-    /// Makes lanes for operations that OpenSSL may lack, on a CPU without vectors. They keep no
-    /// pool of key pairs, because OpenSSL makes key pairs faster.
+    /// Makes portable lanes for key encapsulation alone, which OpenSSL may lack. They keep no pool
+    /// of key pairs, because OpenSSL makes key pairs faster.
     pub(crate) fn for_kem(config: &Config) -> OnLanes {
         let lanes = Lanes::new(Backend::PORTABLE, config.check_every, 0);
         OnLanes {
@@ -44,7 +44,7 @@ impl OnLanes {
         }
     }
 
-    /// Returns the reason why no vectors serve a shape, if none do.
+    /// Returns the reason why the lanes do not serve a shape, if they do not.
     pub(crate) fn lacks(&self, shape: Shape) -> Option<fn() -> Declined> {
         let has_kernel = !shape.is_nist() || self.lanes.backend().has_nist_curves();
         let lacks_kernel = || (!has_kernel).then_some((|| Declined::NoKernel) as fn() -> Declined);

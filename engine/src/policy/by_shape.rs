@@ -66,8 +66,8 @@ impl Batch {
     }
 }
 
-/// Returns whether workers help with requests of this shape, which the jobs' own threads lead. It
-/// pays if a pass takes longer than it takes to hand it to another thread and to be notified of its
+/// Returns whether workers help with requests of this shape, which the jobs' own threads lead. Help
+/// pays if a pass takes longer than its hand-over to another thread and the notification of its
 /// end. Measured, see `docs/lab/pauses.md`.
 pub(crate) fn workers_help(shape: Shape, slots: usize) -> bool {
     // With one slot another thread would have no CPU of its own.

@@ -28,7 +28,7 @@ impl Account {
 /// Maximum number of requests of an account in the queue, until a service ends. Further ones stay
 /// at their source.
 const MOST: usize = 1024;
-/// Number of requests that are taken of an account before the others are looked at.
+/// Maximum number of requests that are taken from an account in a round.
 const AT_ONCE: usize = 64;
 /// Total time of the looks in a round after which no more requests of an account are taken; also
 /// the maximum charge of one look.
@@ -76,7 +76,7 @@ impl<T> Turns<T> {
     /// Begins a round, in which each account may have some requests taken.
     pub fn begin_round(&mut self, now: Instant) {
         let clock = self.clock;
-        // The clock of a forgotten account is not ahead, so `own` would set it to `clock` anyway.
+        // A forgotten account's clock is not ahead, so `Turns::own` would set it to `clock` anyway.
         self.accounts.retain(|own| {
             let is_known = own.clock > clock || now.duration_since(own.last) < ACTIVE;
             own.count > 0 || is_known
@@ -106,7 +106,7 @@ impl<T> Turns<T> {
 
     /// Charges an account for a look at one of its rings, which has found `found` requests.
     pub fn charge_look(&mut self, account: Account, found: usize, took: Duration, now: Instant) {
-        // The thread may have stood still meanwhile.
+        // The thread may have had no CPU for a part of this time.
         let took = took.min(A_LOOK);
         let most = self.clock.saturating_add(nanoseconds(MOST_DEBT));
         let own = self.own(account, now);
@@ -201,7 +201,8 @@ impl<T> Turns<T> {
         own.lines[shape].pop_front()
     }
 
-    /// Takes the oldest request of a shape, in any account, for which `is_it` returns true.
+    /// Takes a request of a shape for which `is_it` returns true: the oldest one of the first
+    /// account that has any.
     pub fn remove(&mut self, shape: usize, is_it: impl Fn(&T) -> bool) -> Option<T> {
         self.accounts.iter_mut().find_map(|own| {
             let place = own.lines[shape].iter().position(&is_it)?;
@@ -325,14 +326,14 @@ mod tests {
         for _ in 0..2 {
             batch(&mut turns, 0, 1, 1000);
         }
-        // It starts from the time of the request that was served last.
+        // The other account starts from the time of the request that was served last.
         push(&mut turns, OTHER, 1, &[2]);
         assert_eq!(clock(&turns, 1), Some(1000));
         assert_eq!(clock(&turns, 0), Some(2000));
         let time = Duration::from_micros(5);
         turns.charge_look(OTHER, 1, time, now);
         assert_eq!(clock(&turns, 1), Some(6000));
-        // An account that was there before goes on with the time of the others, too.
+        // An account that comes back after a pause starts from the time of the others, too.
         push(&mut turns, THIRD, 2, &[3]);
         batch(&mut turns, 2, 1, 10);
         batch(&mut turns, 0, 1, 1000);
@@ -384,7 +385,7 @@ mod tests {
         turns.push(THIRD, 0, 3, now);
         let just = now + ACTIVE - Duration::from_nanos(1);
         assert_eq!(known(&mut turns, just), [ONE, OTHER, THIRD]);
-        // Two are ahead of the others, or have something here.
+        // The clock of one account is ahead of the others, and one account has a request here.
         assert_eq!(known(&mut turns, now + ACTIVE), [OTHER, THIRD]);
         assert_eq!(batch(&mut turns, 0, 1, 5000), [3]);
         turns.push(ONE, 0, 1, now);

@@ -1,4 +1,4 @@
-//! The queue's part in asynchronous jobs.
+//! Requests of asynchronous jobs in the queue.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Requests that are declined because they would wait too long, and leaders that are lost.
 //!
 //! A thread can leave an operation by `siglongjmp` out of a signal handler, or be stopped in it.
-//! Then its slot is never given back. A thread leads one batch at a time, so when it comes again,
-//! its earlier leader is lost, and a request for which it waited is not computed
+//! Then its slot is never given back. A thread leads one batch at a time. So when it calls again,
+//! it counts as lost for its earlier batch, and a request for which it waited is not computed
 //! ([`Queue::comes_again`]). Other threads that find all slots taken look for leaders that take
 //! many times their expected time ([`Queue::give_up_lost`]). The slot of a lost leader is replaced.
 //! If that leader does come back, its old slot is dropped.

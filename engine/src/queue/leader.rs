@@ -15,8 +15,8 @@ use crate::policy::PATIENCE;
 use crate::sync::{Arc, now, yield_now};
 
 impl<E: Executor> Queue<E> {
-    /// Takes a batch, runs it, delivers, hands the slot on. Returns the leader's own answer, if it
-    /// brought a request; a worker does not.
+    /// Takes a batch, runs it, delivers the answers, and hands the slot on. Returns the answer to
+    /// the leader's own request; `None` for a worker, which has none.
     pub(super) fn lead<'a>(&'a self, state: Guard<'a, E>, lead: Lead<E>) -> Option<Answer<E>> {
         let Lead {
             shape,
@@ -44,7 +44,7 @@ impl<E: Executor> Queue<E> {
             && self.executor.declines_lone(shape)
         {
             slot.clear();
-            // Before the slot is free: the next leader sees that this thread computes.
+            // The guard is made before the slot is free, so the next leader counts this thread.
             let guard = self.guard(thread);
             self.give_back(state, number, slot, worker);
             return Some(Err(self.declined(Declined::Lone(guard))));
@@ -62,8 +62,8 @@ impl<E: Executor> Queue<E> {
     }
 
     /// Lets requests gather, where there are signs that more will come: yields the CPU to the
-    /// threads that would bring them. A yield with nothing else to run returns at once, and without
-    /// such signs there is none, so an idle system pays nothing.
+    /// threads that would bring them. Without such signs the leader does not yield. A yield with
+    /// nothing else to run returns at once, so an idle system pays nothing.
     fn gather<'a>(&'a self, mut state: Guard<'a, E>, shape: E::Shape) -> Guard<'a, E> {
         let mut seen = self.view(state.line(shape));
         let mut quiet = 0;
@@ -86,8 +86,8 @@ impl<E: Executor> Queue<E> {
         state
     }
 
-    /// Moves a batch into the slot: the leader's own request, and the next ones. An account that
-    /// has turns is charged `estimate` nanoseconds for each.
+    /// Moves a batch into the slot: the leader's own request, and the next ones. For each of the
+    /// next ones, its account is charged `estimate` nanoseconds.
     pub(super) fn take(
         &self,
         state: &mut State<E>,

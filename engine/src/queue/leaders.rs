@@ -17,11 +17,11 @@ pub(super) struct Leaders<F> {
 
 pub(super) struct Leader<F> {
     number: u64,
-    /// `None` for a thread of the engine, which leads until it has its answers.
+    /// `None` for a worker or a thread of a service, which never leave a batch by `siglongjmp`.
     pub(super) thread: Option<ThreadId>,
     /// Index of its shape.
     pub(super) line: usize,
-    /// Whether it brought a request, which counts as in hand until it has its batch.
+    /// Whether it brought a request, which counts as in hand until the leader has its batch.
     pub(super) has_own: bool,
     /// Time at which it took its batch, or was first seen without one.
     pub(super) since: Option<Instant>,

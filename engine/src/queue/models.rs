@@ -57,7 +57,7 @@ fn threads_that_share_a_slot_all_get_their_answers() {
     });
 }
 
-/// Serves a request of a thread that leaves as soon as it would have to wait.
+/// Makes a request, which must be answered correctly or declined as late.
 fn ask_in_passing(queue: &Queue<Simple>, shape: usize, number: i64) {
     match queue.ask(shape, number) {
         Ok(answer) => assert_eq!(answer, -number - shape as i64),
@@ -295,7 +295,7 @@ fn closing_races_with_a_job() {
     });
 }
 
-/// Attends to a posted request as a job of the provider does.
+/// Posts a request and attends to it, as a job of the provider does.
 fn attend(queue: &Arc<Queue<Simple>>, shape: usize, number: i64, thread: u64) -> Answer<Simple> {
     let ticket = queue.post(shape, number, ThreadId(thread)).unwrap();
     Queue::attend(queue, shape, ticket, false).unwrap_or_else(|ticket| {
@@ -388,14 +388,14 @@ fn abandoning_races_with_a_leader() {
 fn losing_a_job_races_with_a_leader() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        // One request of the thread that leads, and one of another thread, which fills the pass.
+        // One request of the leader's thread, and one of another thread, which may share its pass.
         let lost = [1, 2].map(|thread| queue.post(0, 1, ThreadId(thread)).unwrap());
         let other = beside(&queue, move |queue| {
             lost.into_iter().for_each(|lost| queue.abandon(0, lost))
         });
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
-        // This holds without another leader.
+        // No later leader has to remove the lost requests.
         assert_eq!(queue.counters.paused(), 0);
         assert_eq!(queue.job_queue.of(0).len(), 0);
     });

@@ -5,9 +5,9 @@
 //! source while no batch is ready. With a batch it leaves to compute, and another thread with a
 //! slot collects. The thread that has computed answers itself.
 //!
-//! A batch is not interrupted, and other accounts wait for its end, so it is short. A pass may take
-//! longer than that. While such a pass runs, one slot more is in use, for shorter ones. Otherwise
-//! that slot stays free.
+//! A batch is not interrupted, and other accounts wait for its end, so its time is bounded
+//! (`LONGEST_BATCH` in `policy.rs`). A single pass may take longer. While such a long batch runs,
+//! one more slot is in use, for shorter batches. Otherwise that slot stays free.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ mod tests;
 
 /// A source of requests.
 pub trait Source: Send {
-    /// Has all new requests [enter](crate::Engine::enter) the engine. After a call with `ends` it
-    /// brings no more.
+    /// Has new requests [enter](crate::Engine::enter) the engine. After a call with `ends` the
+    /// source brings no more.
     fn collect(&mut self, ends: bool);
 
     /// Returns the number of senders that have sent requests recently.
@@ -41,12 +41,12 @@ pub trait Source: Send {
     fn wait(&mut self);
 }
 
-/// A look at a place of requests of one account.
+/// The result of one look for new requests of an account.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// Number of requests that it found, refused ones among them.
+    /// Number of requests found, refused ones among them.
     pub found: usize,
-    /// Time that it took.
+    /// Time that the look took.
     pub took: Duration,
 }
 
@@ -135,8 +135,8 @@ impl<E: Executor> Queue<E> {
         state.next_shape(|line| self.policy.may_start(&self.view(line), state.long))
     }
 
-    /// Waits for requests of a shape that are likely to come. The wait uses no CPU time, and there
-    /// is none if only one sender is active. Requests of another shape end it.
+    /// Waits for requests of a shape that are likely to come. The wait uses no CPU time. Requests
+    /// of another shape end it. If only one sender is active, does not wait.
     fn sleep_for_company<'a>(
         &'a self,
         mut state: Guard<'a, E>,
@@ -246,7 +246,7 @@ impl<E: Executor> Queue<E> {
         self.lock().turns.room(account)
     }
 
-    /// Returns the accounts whose next request may enter only when an earlier one was served.
+    /// Returns the accounts whose next request may enter only after an earlier one is served.
     pub(crate) fn full_accounts(&self) -> Vec<Account> {
         self.lock().turns.full().collect()
     }

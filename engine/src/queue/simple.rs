@@ -15,7 +15,7 @@ use crate::queue::state::{Bounds, Lead, Owner, Queue};
 use crate::sync::{Arc, now};
 
 pub(crate) const PANIC: i64 = i64::MAX;
-/// Its batch does not end before [`Simple::held`] is opened.
+/// A request whose batch does not end before [`Simple::held`] is opened.
 pub(crate) const HELD: i64 = i64::MAX - 1;
 /// The shape whose requests are computed at once.
 pub(crate) const AT_ONCE: usize = 2;

@@ -40,7 +40,7 @@ pub(crate) struct Queue<E: Executor> {
     /// Idle workers sleep here.
     pub(super) assignment: Condvar,
     pub(super) job_queue: JobQueue<E>,
-    /// Memory for batches without one of the slots, kept for its capacity.
+    /// Values of [`Slot`] for batches that take none of the queue's slots, kept for their capacity.
     pub(super) spare: Mutex<Vec<Slot<E>>>,
     /// Threads that serve batches of the job queue for their own jobs: they take a CPU each, but no
     /// slot.
@@ -63,13 +63,13 @@ pub(super) type Guard<'a, E> = MutexGuard<'a, State<E>>;
 /// The state that the queue's lock protects.
 pub(crate) struct State<E: Executor> {
     pub(super) free: Vec<Slot<E>>,
-    /// The leaders, which have the other slots.
+    /// The leaders, each of which has a slot.
     pub(super) leaders: Leaders<Arc<ThreadWaiter<E>>>,
     /// Waiting requests of all shapes.
     pub(super) turns: Turns<Entry<E>>,
     /// The state of each shape.
     pub(super) lines: Vec<Line<E>>,
-    /// Number of running batches that take longer than others are to wait.
+    /// Number of running batches of a service that are [long](Policy::is_long).
     pub(super) long: usize,
     /// Whether the threads that serve a [source](super::service) are to end once no request is
     /// left.
@@ -99,7 +99,7 @@ pub(super) struct Entry<E: Executor> {
     pub(super) since: Option<Instant>,
     /// Time by which the request should be served. The shape with the earliest time goes first.
     pub(super) turn: Option<Instant>,
-    /// Time at which its thread leaves, if it blocks.
+    /// Time by which its thread, if one blocks for it, has left.
     pub(super) due: Option<Instant>,
 }
 
@@ -135,10 +135,10 @@ pub(super) struct Slot<E: Executor> {
     pub(super) owners: Vec<Owner<E>>,
 }
 
-/// A slot on its way to a batch, with the leader's own request if it has one.
+/// A slot for the next batch of a leader, with the leader's own request if there is one.
 pub(crate) struct Lead<E: Executor> {
     pub(super) shape: E::Shape,
-    /// Its number among the [`Leaders`].
+    /// Number of the leader among the [`Leaders`].
     pub(super) number: u64,
     pub(super) slot: Slot<E>,
     pub(super) own: Option<Entry<E>>,
@@ -150,7 +150,7 @@ pub(crate) struct Lead<E: Executor> {
 pub(super) enum Assignment<E: Executor> {
     /// A batch of the queue.
     Lead(Lead<E>),
-    /// Passes that a thread has posted.
+    /// Full passes of the requests that a thread has posted to the job queue.
     Help(E::Shape, ThreadId, Slot<E>),
 }
 
@@ -319,7 +319,7 @@ impl<E: Executor> State<E> {
         Some(entry)
     }
 
-    /// Takes the next request of a shape whose owner still waits.
+    /// Takes the next request of a shape. Drops requests whose owners no longer wait.
     pub(super) fn pop_wanted(
         &mut self,
         shape: E::Shape,
@@ -369,9 +369,9 @@ impl<E: Executor> State<E> {
         }
     }
 
-    /// Returns the shape whose request comes next, among those of which a batch may start. That is
-    /// the request whose account's clock shows the least time, and within an account the request
-    /// that should be served first.
+    /// Returns the shape whose request comes next, among the shapes for which `may_start` returns
+    /// true. The order of requests is by the clocks of their accounts, then by `turn`, then by
+    /// arrival.
     pub(super) fn next_shape(&self, may_start: impl Fn(&Line<E>) -> bool) -> Option<E::Shape> {
         let lines = self.lines.iter().filter(|line| may_start(line));
         let order = |line: &&Line<E>| {
@@ -381,7 +381,7 @@ impl<E: Executor> State<E> {
         lines.min_by_key(order).map(|line| line.shape)
     }
 
-    /// Takes a free slot for a leader of `shape`: this thread, or one of the engine.
+    /// Takes a free slot for a leader of `shape`: `thread`, or a worker if that is `None`.
     pub(super) fn lead(
         &mut self,
         shape: E::Shape,
@@ -423,7 +423,8 @@ impl<E: Executor> State<E> {
         passes
     }
 
-    /// Removes a leader that is not expected back, with its requests, and replaces its slot.
+    /// Gives up the leader at this place among the expected ones: removes the leader and its
+    /// requests from the counts, and replaces its slot unless too many are lost ([`MOST_LOST`]).
     /// Returns the threads that wait for its batch.
     pub(super) fn lose(&mut self, place: usize) -> Vec<Arc<ThreadWaiter<E>>> {
         let leader = self.leaders.expected.swap_remove(place);
@@ -477,7 +478,7 @@ impl<E: Executor> State<E> {
         }
     }
 
-    /// Forgets requests whose threads have left, if they come next of their shape.
+    /// Removes the next request of each shape as long as the thread of that request has left.
     pub(super) fn forget_left(&mut self, now: Instant) {
         let is_left = |(_, entry): (u64, &Entry<E>)| entry.is_left(now);
         for shape in E::SHAPES {
@@ -513,8 +514,8 @@ impl<E: Executor> Slot<E> {
         self.owners.push(owner);
     }
 
-    /// Returns a function that takes requests of the job queue into the slot, and adds their times
-    /// there to `waits`.
+    /// Returns a function that takes requests of the job queue into the slot, and adds the times
+    /// that they have waited to `waits`.
     pub(super) fn fill(&mut self, waits: &mut Waits) -> impl FnMut(PostedRequest<E>) {
         let now = Instant::now();
         move |post| {

@@ -1,8 +1,8 @@
 //! Threads that serve asynchronous requests.
 //!
-//! They start when requests are submitted, at most one for each slot. A worker needs a slot for
-//! each batch, as a blocking thread does, and follows the same policy. It is either idle (it
-//! sleeps, or is about to look for work) or has an assignment.
+//! They start on demand, at most one for each slot. A worker needs a slot for each batch, as a
+//! blocking thread does, and follows the same policy. It is either idle (it sleeps, or is about to
+//! look for work) or has an assignment.
 
 use std::sync::atomic::Ordering;
 

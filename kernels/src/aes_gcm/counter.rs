@@ -39,7 +39,7 @@ pub(super) fn tag<B: Blocks>(b: B, key: &Key, message: &Message) -> Block {
     hash
 }
 
-/// Multiplies the last block if it is incomplete, and hashes both lengths.
+/// Multiplies `hash` by H if the last block is incomplete, then hashes both lengths.
 #[inline(never)]
 fn finish<B: Blocks>(b: B, key: &Key, hash: &mut Block, additional: u64, data: u64) {
     enter!(b, [hash], {
@@ -60,8 +60,8 @@ pub(super) fn decrypt<B: Blocks>(b: B, key: &Key, message: &mut Message, data: I
 }
 
 /// Encrypts or decrypts: [`long`] takes long runs of whole blocks, [`short`] the bytes before and
-/// behind them. Where the initialisation vector is hashed, the counter is as secret as H, so no
-/// branch and no address here depends on it.
+/// behind them. If the initialisation vector is hashed, the counter is as secret as H, so no branch
+/// and no address here depends on the counter.
 #[inline(always)]
 fn crypt<B: Blocks, const ENCRYPT: bool>(
     b: B,

@@ -23,8 +23,8 @@ impl Stride {
     }
 }
 
-/// Computes the powers of H from the round keys: the lowest powers, as many as a vector has lanes,
-/// one by one, and the others vector by vector.
+/// Computes the powers of H from the round keys: the lowest `B::LANES` powers one by one, the
+/// others vector by vector.
 #[inline(never)]
 pub(super) fn prepare<B: Blocks>(b: B, key: &mut Key) {
     enter!(b, [key], {

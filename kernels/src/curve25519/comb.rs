@@ -1,7 +1,7 @@
 //! Multiples of the base point from a table, without doublings.
 //!
-//! The scalar, or the scalar minus the order, is written as an odd digit from −255 to 255 and 35
-//! odd digits of radix 128 above it, each from −127 to 127. For the first digit the table holds the
+//! The scalar minus a multiple of the order is written as an odd digit from −255 to 255 and 35 odd
+//! digits of radix 128 above it, each from −127 to 127. For the first digit the table holds the
 //! 128 odd multiples 1, 3, … 255 of B, and for every further place j the 64 odd multiples 1, 3, …
 //! 127 of 256·128^j·B. So the product is a point of the table and 35 additions. All lanes share the
 //! table; digits and look-up are like those of [`scalar_mul`](crate::nist::scalar_mul). The table
@@ -67,8 +67,8 @@ pub(super) fn table<S: Simd>(s: S) -> &'static Table {
     TABLE.get_or_init(|| Box::new(build(s)))
 }
 
-/// The bits of a scalar's digits: the first and eight others in one word, nine in each of three
-/// more. Bits above a word's last digit repeat digits of the next word.
+/// The digits of a scalar: the first digit and eight others in the first word, nine digits in each
+/// of the other three words. Bits above a word's last digit repeat digits of the next word.
 #[derive(Clone, Copy)]
 pub(super) struct Digits<S: Simd>(pub(super) [S::Limb; 4]);
 
@@ -113,9 +113,9 @@ impl<S: Simd> Digit<S> {
 
 /// Computes the digits of a scalar below 2^256.
 ///
-/// With L = 2^252 + c and the scalar h·2^252 + l, the number is l − h·c, minus L if that is even:
-/// between −2^252 − 2^130 and 2^252. Add 2^[`BITS`] and halve it: w bits b of the result are a
-/// digit, 2·b − 2^w + 1.
+/// With L = 2^252 + c and the scalar h·2^252 + l, the digits represent x = l − h·c, or x − L if x
+/// is even: an odd number between −2^252 − 2^130 and 2^252. The sum of this number and 2^[`BITS`]
+/// is halved and rounded down. From w bits b of the result, a digit is 2·b − 2^w + 1.
 #[inline(always)]
 pub(super) fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
     const TOP_BITS: u32 = 252 - 4 * 52;

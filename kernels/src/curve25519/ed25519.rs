@@ -180,8 +180,8 @@ pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
 /// Signs messages (RFC 8032, section 5.1.6).
 ///
 /// It checks that R lies on the curve, and computes everything after R twice, except the hash k.
-/// The result is [`Error::Fault`] if one of these checks fails. [`check`] finds more, and costs
-/// about twice as much as a signature: see `docs/design/curve25519.md`.
+/// The result is [`Error::Fault`] if one of these checks fails. [`check`] finds more faults, and
+/// costs about twice as much as a signature: see `docs/design/curve25519.md`.
 ///
 /// # Examples
 ///
@@ -530,7 +530,7 @@ fn second_half(signature: &Signature) -> [u64; 4] {
     )
 }
 
-/// Returns a number that is not zero in the lanes in which S is not below L.
+/// Returns all ones in the lanes in which S is at least L, else zero.
 #[inline(never)]
 pub(super) fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
     enter!(

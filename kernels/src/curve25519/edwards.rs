@@ -402,11 +402,11 @@ pub(super) fn is_on_curve<S: Simd>(s: S, x: &Limbs<S>, y: &Limbs<S>) -> S::Limb 
     })
 }
 
-/// Returns an x-coordinate for each of `P` vectors of y, and 1 in the lanes in which there is one,
+/// Returns an x-coordinate for each of `P` vectors of y, and 1 in the lanes in which y has one,
 /// else 0. The x-coordinate can be either of the two roots.
 ///
 /// RFC 8032, section 5.1.3: x² = u/v with u = y² − 1 and v = d·y² + 1. The candidate is
-/// u·v³·(u·v⁷)^((p − 5) / 8), which is the root itself or, times √−1, the root of −u/v.
+/// u·v³·(u·v⁷)^((p − 5) / 8). If its square is −u/v, the root is the candidate times √−1.
 pub(super) fn x_of<S: Simd, const P: usize>(
     s: S,
     y: &[Factor<S>; P],

@@ -21,8 +21,8 @@
 //! each CPU divides in vectors. The steps give a matrix of integers, by which the numbers are then
 //! multiplied exactly. So v and u are always combinations of the basis: a bad step makes them
 //! longer, but not wrong. The multiplication is exact only if the CPU rounds to the nearest number,
-//! as it does in every program that does not change this mode. (k, 1) is a pair with an odd u, so
-//! every k has one.
+//! as it does in every program that does not change this mode. Every k has a pair with an odd u:
+//! (k, 1).
 
 use super::convert::{Limbs, lane, load_limbs};
 use super::field::LIMBS;
@@ -222,7 +222,7 @@ impl Steps {
     }
 }
 
-/// Returns numbers from their limbs. The sign is that of the highest limb that is not zero.
+/// Returns approximations of numbers, with the sign of the highest limb that is not zero.
 fn approximate(limbs: &[Columns]) -> Columns {
     let mut numbers = [0.0; COLUMNS];
     for limb in limbs.iter().rev() {

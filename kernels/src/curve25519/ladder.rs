@@ -16,8 +16,9 @@ struct Point<S: Simd> {
 
 /// Multiplies the point with x-coordinate `u` of every lane by the scalar that `swaps` encodes.
 ///
-/// `swaps` is the lane's [`swaps`]; `u` is below 2^255 and need not be reduced. Returns X and Z of
-/// the product's x-coordinate X / Z, with limbs that can be multiplied.
+/// `swaps` has the result of [`swaps`] for the scalar of each lane; `u` is below 2^255 and need not
+/// be reduced. Returns X and Z of the product's x-coordinate X / Z, with limbs that can be
+/// multiplied.
 #[inline(never)]
 pub(crate) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) -> [Limbs<S>; 2] {
     let mut fraction = [[s.zero(); LIMBS]; 2];
@@ -54,8 +55,8 @@ pub(crate) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) ->
     fraction
 }
 
-/// Returns the steps of the ladder that exchange: bit i of the clamped scalar `k` xor bit i + 1,
-/// for i from 253 down, beginning at bit 63 of word 3.
+/// Returns a bit for each step of the ladder, 1 if the step exchanges: bit i of the clamped scalar
+/// `k` xor bit i + 1, for i from 253 down, beginning at bit 63 of word 3.
 ///
 /// The step of bit i doubles one of two points and adds both. The next step doubles the result of
 /// that doubling again, unless its bit differs.

@@ -5,9 +5,9 @@
 //! multiples −j·2^(5·i)·A, so −k·A is a sum of entries, without doublings. Each lane reads the
 //! entries of its own key by their indices. The sum starts with S·B.
 //!
-//! The digits represent k itself, not k modulo the order L, and the formulas are complete. So the
-//! sum is the point of [`verify_equation`](super::verify_equation) for every key, also for one with
-//! a part of small order.
+//! The digits represent the integer k, not just a number congruent to k modulo the order L, and the
+//! formulas are complete. So the sum is the point of [`verify_equation`](super::verify_equation)
+//! for every key, also for one with a part of small order.
 
 use core::fmt;
 use core::ops::Range;

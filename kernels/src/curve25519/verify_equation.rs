@@ -164,7 +164,8 @@ mod tests {
 
     const LANES: usize = 4;
 
-    /// Hashes of messages are never like these: with some of them halves are as long as k.
+    /// Returns scalars k. The first ones are special, unlike hashes of messages: the halves of some
+    /// are as long as k. The last ten are random.
     fn scalars(curve: &Edwards) -> Vec<BigUint> {
         let mut random = Random(5);
         let one = BigUint::from(1_u8);

@@ -39,7 +39,7 @@ impl Function {
 /// Number of bytes of the longest block.
 pub(crate) const MOST_RATE: usize = 168;
 
-/// A block, of which the first bytes are used.
+/// A block, of which the first bytes are used: as many as the rate of the function.
 pub(crate) type Block = [u8; MOST_RATE];
 
 /// Maximum number of words in a head: eight of the message, and one for the suffix. The shortest

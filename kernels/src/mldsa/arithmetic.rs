@@ -132,8 +132,8 @@ impl Factors {
 /// Number of layers whose butterflies reach over 8, 4, 2 and 1 words.
 const INNER: usize = 4;
 
-/// Returns the factors of these layers for vectors of `lanes` words, in the order in which the
-/// exchanges put the coefficients.
+/// Returns the factors of the [`INNER`] layers for vectors of `lanes` words, in the order in which
+/// the exchanges put the coefficients.
 const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors; INNER] {
     let mut layers = [const {
         Factors {
@@ -181,7 +181,7 @@ const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors; INNER] {
     layers
 }
 
-/// The factors for words of this type.
+/// The factors of the [`INNER`] layers for words of type `W`.
 struct Tables<W>(PhantomData<W>);
 
 impl<W: LongWords> Tables<W> {
@@ -452,9 +452,9 @@ fn inverse_butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2
 }
 
 /// Computes 1/R times the product of a matrix of `L` columns, whose entries are in 0..q, and a
-/// vector of transforms. If `other` is given, 1/R times the product of its vector and its number
-/// is added. The coefficients of the result are at most 0.7q: with up to seven products of q and
-/// 6q, and one of 6q and 6q, sums are at most 78q².
+/// vector of transforms. If `other` is given, 1/R times the product of its vector and its
+/// polynomial is added. The coefficients of the result are at most 0.7q: with up to seven products
+/// of q and 6q, and one of 6q and 6q, sums are at most 78q².
 #[inline(never)]
 pub(super) fn product<W: LongWords, const L: usize>(
     w: W,

@@ -82,12 +82,12 @@ pub(super) fn round(t: &mut LongPolynomial, rest: &mut LongPolynomial) {
     }
 }
 
-/// Reads the lower part of a public key.
+/// Reads a polynomial of t₀, the part of t that a public key lacks.
 pub(super) fn decode_rest(bytes: &[u8], rest: &mut LongPolynomial) {
     unpack::<13>(bytes, |i, number| rest.0[i] = (1 << (DROPPED - 1)) - number);
 }
 
-/// Writes the lower part of a public key.
+/// Writes a polynomial of t₀, the part of t that a public key lacks.
 pub(super) fn encode_rest(rest: &LongPolynomial, bytes: &mut [u8]) {
     pack::<13>(|i| (1 << (DROPPED - 1)) - rest.0[i], bytes);
 }
@@ -147,14 +147,14 @@ pub(super) fn decode_public<W: LongWords>(w: W, bytes: &[u8], polynomial: &mut L
 
 /// A challenge, while it is sampled (algorithm 29) and afterwards.
 ///
-/// The time depends on the hash from which it is sampled. That hash is a part of the signature. In
-/// a rejected round it is not published, but it reveals no more: it is the hash of a commitment
-/// that nobody can guess (section 5.5 of the specification of Dilithium, round 3).
+/// The time depends on the hash from which it is sampled. That hash is a part of the signature. The
+/// hash of a rejected round is not published, but reveals nothing secret: nobody can guess the
+/// commitment that was hashed (section 5.5 of the specification of Dilithium, round 3).
 #[derive(Clone, Copy)]
 pub(super) struct Ball {
     pub(super) challenge: Polynomial,
     signs: u64,
-    /// Place of the next coefficient that is not zero, once sampling has begun.
+    /// Index i of the loop in algorithm 29, once sampling has begun; 0 before.
     next: usize,
 }
 
@@ -303,8 +303,8 @@ fn pack_high<W: LongWords, const K: usize>(w: W, at: usize, high: W::Vector, byt
     }
 }
 
-/// Writes the higher parts of a polynomial, whose coefficients are below q, and leaves the lower
-/// parts in it.
+/// Writes the higher parts of a polynomial, whose coefficients are below q in absolute value, and
+/// leaves the lower parts in it.
 #[inline(never)]
 pub(super) fn decompose<W: LongWords, const K: usize>(
     w: W,
@@ -322,8 +322,8 @@ pub(super) fn decompose<W: LongWords, const K: usize>(
 }
 
 /// Computes the hints (algorithm 39): the coefficients whose higher part changes if c·t₀ is added.
-/// The numbers are given by their lower parts and, as bytes, their higher parts. Returns whether
-/// c·t₀ is below its bound.
+/// `low` has the lower parts, `high` the higher parts as bytes. Returns whether `added`, which is
+/// c·t₀, is below γ₂ in absolute value.
 #[inline(never)]
 pub(super) fn hints<W: LongWords, const K: usize>(
     w: W,

@@ -106,7 +106,7 @@ impl<'a, 'b> Expansion<'a, 'b> {
         self.lanes.hash(&mut self);
     }
 
-    /// Returns the numbers of hashes of a key and of secret polynomials.
+    /// Returns the number of hashes of a public key, and the number of secret polynomials.
     fn counts(&self) -> [usize; 2] {
         let small = self.small.as_ref().map_or(0, |(_, small)| small.len());
         [usize::from(self.public_key.is_some()), small]
@@ -166,7 +166,7 @@ impl<'a> Messages<'a> for Expansion<'a, '_> {
 
 /// Computes the representatives of messages (algorithm 7, line 6).
 pub(super) struct Representatives<'a, 'b> {
-    /// The hash of the key and the message, of each message.
+    /// For each message, the hash of the signer's public key, and the message.
     pub(super) inputs: [Option<(&'a Hash, &'a [u8])>; GROUP],
     pub(super) mus: &'b mut [Hash; GROUP],
     pub(super) next: usize,

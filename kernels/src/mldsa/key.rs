@@ -80,7 +80,8 @@ impl PublicKey {
         &self.encoding
     }
 
-    /// Returns its hash (tr), with which the representative of a message begins.
+    /// Returns the hash of the encoded key (tr), the first of the bytes that are hashed for the
+    /// representative of a message.
     pub fn hash(&self) -> &[u8; 64] {
         &self.hash
     }
@@ -119,7 +120,7 @@ fn repeated<T: Copy>(value: T, count: usize) -> Result<Vec<T>, KeyError> {
     Ok(values)
 }
 
-/// A private key and its public key: 30 to 90 KiB, which are wiped when it is dropped.
+/// A private key and its public key: 30 to 90 KiB. The secret parts are wiped when it is dropped.
 pub struct PrivateKey {
     pub(super) public: PublicKey,
     pub(super) seed: Slice<u8>,

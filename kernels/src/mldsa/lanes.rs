@@ -70,7 +70,8 @@ pub(super) trait Lanes {
 const _: () = {
     let most = mlkem::MODULUS / 4;
     assert!(beta(4) < most && beta(6) < most && beta(8) < most);
-    // Where numbers are split and packed, ML-DSA-65 and -87 differ in η alone.
+    // Where numbers are split and packed, ML-DSA-65 and -87 differ in η alone, so one arm of each
+    // `match` below serves both.
     assert!(gamma_1(6) == gamma_1(8) && gamma_2(6) == gamma_2(8) && eta(6) != eta(8));
 };
 

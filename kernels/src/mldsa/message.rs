@@ -15,8 +15,8 @@ use crate::simd::{Simd, words_mut};
 /// A message to sign or to verify.
 #[derive(Clone, Copy)]
 pub enum Message<'a> {
-    /// A message that is hashed with others in lanes: everything behind the hash of the public key
-    /// (M′ of algorithm 7), which is a [prefix](Self::prefix) and the message.
+    /// M′ of algorithm 7, the bytes that follow the hash of the public key: the
+    /// [prefix](Self::prefix), the context and the message. Hashed in lanes, with other messages.
     Whole(&'a [u8]),
     /// The [representative](Mu) of a message.
     Representative(&'a [u8; 64]),

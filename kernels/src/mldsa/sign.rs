@@ -148,8 +148,8 @@ fn sign_group(lanes: &dyn Lanes, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]
     let mut found: [Option<Vec<u8>>; GROUP] = [const { None }; GROUP];
     let messages = jobs.iter().map(|job| (job.key.public(), job.message));
     let mus = representatives(lanes, messages);
-    // Seeds and checks use one copy, commitments the other. If a fault strikes one copy, a
-    // signature fails its check. With a single copy it would pass, and two signatures of a message
+    // Seeds and checks use one copy, challenges the other. If a fault strikes one copy, a signature
+    // fails its check. With a single copy the signature would pass, and two signatures of a message
     // with the same mask and different challenges would reveal the key.
     let committed = core::hint::black_box(mus);
     let mut seeds = [[0; 64]; GROUP];

@@ -93,7 +93,7 @@ struct Group<'b, W, F, const K: usize> {
 }
 
 /// Computes the hashes of requests, and from them matrices and noise. `operation` returns the
-/// operation of a request, by its number. For all operations but key generation, `hashes` must have
+/// operation of a request, by its number. For encapsulation and decapsulation, `hashes` must have
 /// the seed of the matrix.
 pub(super) fn expand<'a, S: Simd, W: Words, const K: usize>(
     s: S,

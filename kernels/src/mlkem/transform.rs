@@ -50,7 +50,7 @@ const OUTER_INVERSE: [Factor; 8] = outer::<true>();
 const SCALE: i64 = (1 << 16) / 128;
 const LAST: [Factor; 2] = [Factor::of(SCALE), Factor::of(SCALE * zeta::<true>(1))];
 
-/// A factor for each word of half a polynomial.
+/// A factor for each of `N` words.
 #[repr(C, align(64))]
 struct Factors<const N: usize> {
     by_r: [i16; N],

@@ -47,8 +47,9 @@
 //!   time. The multiplies of the reduction then read n from memory. On some cores this costs
 //!   nothing; on the others, the reduction follows the product;
 //! * a lower column starts at 2^52 − 1 rather than at zero. Reduction makes its low 52 bits vanish
-//!   and carries ⌈sum/2^52⌉. With this start that is only a shift, and the lowest product of each
-//!   row of m·n need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.
+//!   and carries ⌈sum/2^52⌉. With this start that is only a shift, and the lowest half product of
+//!   each row of m·n need not be computed. m corrects for the start: if a column has the value c,
+//!   the sum is c + 1 modulo 2^52, and m is −(c + 1)/n = c·k0 + k0.
 //!
 //! # Squares
 //!

@@ -19,7 +19,8 @@ use crate::simd::portable::Portable;
 use crate::simd::steady::Steady;
 use crate::simd::{Simd, enter, words, words_mut};
 
-/// Calls a function for jobs of one size, at most as many as there are lanes.
+/// Calls a function for jobs of one size, at most as many as there are lanes. A job takes one lane,
+/// half as many as a request of `Backend::kind`.
 macro_rules! in_lanes {
     ($backend:expr, $jobs:expr, $size:expr, $function:ident($($argument:expr),*)) => {
         match $backend.kind($jobs.len().div_ceil(2)) {
@@ -38,8 +39,8 @@ macro_rules! in_lanes {
     };
 }
 
-/// Blinds inputs: c·r^e mod n. Squares the pairs, so that they can blind other inputs. The jobs
-/// must have one size; they get no results.
+/// Blinds each input c as c·r^e mod n. Squares the blinding pairs, so that they can blind other
+/// inputs. The jobs must have one size; they get no results.
 ///
 /// # Examples
 ///

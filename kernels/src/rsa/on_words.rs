@@ -224,7 +224,7 @@ fn multiply_and_square(
     repack(part, 52, v.as_flattened(), 64);
 }
 
-/// Loads the modulus and the exponent of a half, R mod n and `r3` = R³ mod n.
+/// Loads the modulus and the exponent of a half, and R and `r3` = R³ modulo this modulus.
 #[inline(never)]
 fn load(
     power: &mut Power<'_, impl Multiplier>,

@@ -299,8 +299,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Returns whether an account may have one more pending connection. It always leaves as much
-    /// room to other accounts as it takes.
+    /// Returns whether an account may have one more pending connection: only while it has fewer
+    /// than all accounts together may still get.
     fn is_within_bounds(&self, account: Account) -> bool {
         let waiting = self.pending.values();
         let own = waiting.filter(|own| own.account == account).count();

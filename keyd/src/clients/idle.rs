@@ -40,7 +40,7 @@ impl IdleProcesses {
         is_back
     }
 
-    /// Returns a line about the processes since the last line; `None` if no process has lost its
+    /// Returns a line with the counts since the last line; `None` if no process has lost its
     /// place, or if the last line is younger than [`EVERY`].
     pub fn line(&mut self, now: Instant) -> Option<String> {
         let is_early = |last: Instant| now.saturating_duration_since(last) < EVERY;

@@ -64,15 +64,15 @@ impl Names {
 
 /// The receiver of a search's findings.
 pub trait Visitor {
-    /// The next step leads to this path, whose file system may not answer.
+    /// Receives the path of the next step, whose file system may not answer.
     fn steps(&mut self, path: &Path);
-    /// These names are relevant in this directory.
+    /// Receives the relevant names in a directory.
     fn looks(&mut self, directory: &OwnedFd, names: Names);
-    /// A file is there, or its use is refused.
+    /// Receives a file, or the reason why its use is refused.
     fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>);
-    /// The search could not see below this path. Files there do not count as gone.
+    /// Receives a path below which the search could not see. Files there do not count as gone.
     fn unseen(&mut self, path: &Path);
-    /// The search has found more files than its maximum.
+    /// Learns that the search has found more files than its maximum.
     fn too_many(&mut self);
 }
 
@@ -190,8 +190,8 @@ impl Look<'_> {
         self.visitor.steps(path);
         match self.walk(way, name, place != Place::Key) {
             Ok(Reached::Directory(way)) if !rest.is_empty() => self.descend(&way, path, rest),
-            // A path without wildcards that names a directory: its files are meant, and not its
-            // directories.
+            // The path names a directory without wildcards: its files are searched, and not its
+            // subdirectories.
             Ok(Reached::Directory(way)) if std::mem::take(&mut self.is_plain) => {
                 let names = self.list(&way, path, None, None);
                 self.step_all(&way, path, names, rest, Place::MayBeKey);
@@ -309,7 +309,7 @@ fn fits(pattern: Option<&OsStr>, name: &OsStr) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
         return false;
     }
-    // The last star, and the end of the part that it matches.
+    // `star` has the last star, and the end of the part that it matches.
     let (mut at, mut next, mut star) = (0, 0, None);
     while next < name.len() {
         match pattern.get(at) {
@@ -488,7 +488,7 @@ mod tests {
         }
         let seen = look(&place, false);
         assert!(seen.files.len() == MOST_FILES && seen.is_full);
-        // One entry covers them all.
+        // One entry of `names` covers all files.
         assert!(seen.names.len() < 20, "{}", seen.names.len());
         fs::remove_file(place.join("0")).expect("a file");
         assert!(!look(&place, false).is_full);

@@ -24,7 +24,7 @@ use crate::system::trusted;
 const RSA: ObjectIdentifier = oid("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = oid("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = oid("1.3.101.112");
-/// RFC 9881.
+/// Object identifiers of the parameter sets (RFC 9881).
 const ML_DSA: [(MlDsa, ObjectIdentifier); 3] = [
     (MlDsa::MlDsa44, oid("2.16.840.1.101.3.4.3.17")),
     (MlDsa::MlDsa65, oid("2.16.840.1.101.3.4.3.18")),
@@ -310,6 +310,8 @@ fn rsa(bytes: &[u8]) -> Result<Key, String> {
     })
 }
 
+/// Reads an ECPrivateKey (RFC 5915).
+///
 /// ```text
 /// ECPrivateKey ::= SEQUENCE {
 ///     version INTEGER, privateKey OCTET STRING, parameters [0] ... OPTIONAL,
@@ -357,13 +359,15 @@ fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, String> {
     Key::new(Private::Ed25519(Arc::new(private)), ED25519, None, &point)
 }
 
+/// Reads a private key of ML-DSA (RFC 9881).
+///
 /// ```text
 /// ML-DSA-PrivateKey ::= CHOICE {
 ///     seed [0] OCTET STRING, expandedKey OCTET STRING,
 ///     both SEQUENCE { seed OCTET STRING, expandedKey OCTET STRING } }
 /// ```
 fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, String> {
-    /// The command writes a new file, since it would truncate its input before it reads it.
+    /// Advice to write a new file: `openssl pkey` truncates its output before it reads its input.
     const OTHER: &str = "the key is damaged, or in a form of OpenSSL's own; replace its block with \
                          the output of `openssl pkey -in FILE -out NEWFILE -provparam \
                          ml-dsa.output_formats=seed-priv,priv-only`";

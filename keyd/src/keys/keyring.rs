@@ -36,7 +36,7 @@ use crate::system::accounts::Accounts;
 /// into a message.
 const MOST_KEYS: usize = 6000;
 /// Distance between the parts of a key that are searched for in public texts. Each scalar of 32
-/// bytes contains a whole one.
+/// bytes contains a whole part.
 const STEP: usize = 8;
 /// Maximum number of remembered parts of removed keys: those of 900 keys of RSA-4096, or of 40,000
 /// of P-256.
@@ -111,7 +111,7 @@ struct Known {
     hash: Option<u64>,
     /// Why the file cannot be used now.
     why: Option<String>,
-    /// Mode of a file with a key that others than its owner can read.
+    /// Mode of the file, if it has a key and others than its owner can read it.
     open_mode: Option<u32>,
 }
 
@@ -269,7 +269,7 @@ impl Keyring {
     pub fn take_late(&mut self, engine: &Engine, now: Instant) -> bool {
         let mut is_new = false;
         while let Some(read) = self.workers.next_late() {
-            // Another file may have replaced it.
+            // The reader may have reported a newer file at this path meanwhile.
             let Opened { name, number, .. } = &read.0;
             if self.late.get(name) == Some(number) {
                 self.forget_late(name);
@@ -321,7 +321,7 @@ impl Keyring {
             self.note_beside(file, &text);
             return false;
         }
-        // The reader reports a file again that has changed recently.
+        // The reader may report a recently changed file more than once.
         let hash = self.hasher.hash_one(&text[..]);
         let known = self.files.get(&file);
         if known.is_some_and(|known| known.hash == Some(hash) && known.why.is_none()) {

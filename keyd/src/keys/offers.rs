@@ -131,7 +131,7 @@ impl Offers {
             return Err(self.verdict(peer, version).unwrap_or(Verdict::Stranger));
         }
         let offer = Arc::new(Offer::new(grants).ok_or(Verdict::Failed)?);
-        // At most one for each process remains.
+        // At most one offer for each process remains.
         self.shared.retain(|_, offer| offer.strong_count() > 0);
         self.shared.insert(uses, Arc::downgrade(&offer));
         Ok(offer)

@@ -1,8 +1,8 @@
 //! Files in PEM, by OpenSSL's rules.
 //!
 //! A byte order mark at the start of a file is ignored, and so are blanks at the end of a line. The
-//! lines of a block have any length. Only behind an empty line, which ends a header, they must have
-//! 64 characters, and the last one at most 64.
+//! lines of a block have any length. Only the lines behind an empty line, which ends a header, must
+//! have 64 characters, and the last one at most 64.
 
 use std::iter;
 

@@ -529,7 +529,7 @@ mod tests {
         assert_eq!(look(0), ["file", "not held up"]);
     }
 
-    /// So a slow file system is not taken for one that never answers.
+    /// A slow file system must not be taken for one that never answers.
     #[test]
     fn each_file_is_a_sign_of_life() {
         let place = TempDir::new("signs");
@@ -550,8 +550,8 @@ mod tests {
         assert!(signs >= 9, "{signs}");
     }
 
-    /// If it were reported as gone, the daemon would remove the certificates beside a key, and the
-    /// key after its grace period.
+    /// If such a file were reported as gone, the daemon would remove the certificates beside a key,
+    /// and the key after its grace period.
     #[test]
     fn what_cannot_be_seen_for_a_while_is_not_gone() {
         let place = TempDir::new("unseen");

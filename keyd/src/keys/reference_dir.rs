@@ -362,7 +362,7 @@ impl ReferenceDir {
         let (directory, name) = self.directory_of(file, true, true)?;
         let there = is_own(&directory, &name)?;
         if secrets.are_in(text.as_bytes()) {
-            // An earlier release has written it.
+            // An earlier release may have written a text with a part of a key.
             if there.is_some_and(|there| secrets.are_in(&there)) {
                 unlinkat(&directory, &name, AtFlags::empty())?;
             }

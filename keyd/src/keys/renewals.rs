@@ -1,8 +1,8 @@
 //! The thread that processes the [reader]'s messages while the daemon serves.
 //!
 //! A new key is first offered to all clients that connect from then on; its references are written
-//! after that. A client with an older list asks for the list again when it needs a key that is not
-//! in the older one.
+//! after that. A client with an older list asks for the new one when it needs a key that its list
+//! lacks.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -202,7 +202,7 @@ impl Renewals {
         }
     }
 
-    /// Waits until the disk has the references. Servers can read them before.
+    /// Waits until the disk has the references. Servers can read them even before that.
     fn sync(&mut self) {
         warn_of_all(
             self.dirs

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::keys::reference_file::tests::{block, sequence};
 
-    /// In a field of a certificate, in each usual form.
+    /// The secret is in a field of a certificate, in each usual form.
     #[test]
     fn no_form_of_a_secret_number_passes_in_a_certificate() {
         let directory = TempDir::new("secrets");

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// daemon, whose clients wait for their keys.
 pub const LONG: Duration = Duration::from_secs(5);
 pub const SHORT: Duration = Duration::from_millis(500);
-/// Minimum of this time, however many tasks are late.
+/// Minimum of a task's maximum time, however many other tasks are late.
 const LEAST: Duration = Duration::from_millis(2);
 /// Maximum number of late tasks, each with a thread.
 pub const MOST_LATE: usize = 1024;

@@ -7,8 +7,8 @@
 //! steps changes nothing.
 //!
 //! Root owns each directory and the file, and no other user can write to them. In a sticky
-//! directory, as `/tmp`, others can create files but cannot replace root's. A link is followed if
-//! root owns it, as certbot's links. A daemon that does not run as root also trusts its own user.
+//! directory, like `/tmp`, others can create files but cannot replace root's. A link is followed if
+//! root owns it, like certbot's links. A daemon that does not run as root also trusts its own user.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

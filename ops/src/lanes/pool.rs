@@ -56,7 +56,7 @@ impl Pool {
         })
     }
 
-    /// Returns the number of pairs to make for `requests` of them: a fill for the pool where that
+    /// Returns the number of pairs to make for `requests` requests: at least a fill, if the pool
     /// has room.
     pub(crate) fn count_to_make(&self, kind: KeyKind, requests: usize) -> usize {
         let has_room = self.shards(kind).any(|shard| shard.pairs.is_empty());

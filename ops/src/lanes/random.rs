@@ -2,9 +2,9 @@
 //!
 //! Secret keys are drawn from the system, directly into their memory. Randomness that only hedges,
 //! as that of nonces, is expanded by ChaCha20 (RFC 8439) from a seed of 256 bits that the system
-//! gives. That takes a fifth of the time. No generator outlives the call, so no state is shared
-//! with a forked child, and none is seeded again. Copies of the seed may stay on the stack, which
-//! no crate wipes.
+//! gives. That takes a fifth of the time that the system takes. No generator outlives the call, so
+//! no state is shared with a forked child, and none is seeded again. Copies of the seed may stay on
+//! the stack, which no crate wipes.
 
 use std::ops::Deref;
 
@@ -39,7 +39,7 @@ pub(crate) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> 
     Some(random)
 }
 
-/// Fills `bytes` from the system; `None` if that gives none.
+/// Fills `bytes` from the system; `None` if the system gives no randomness.
 fn draw(bytes: &mut [u8]) -> Option<()> {
     let drawn = entropy::fill(bytes).is_some();
     (drawn || is_planted(IGNORED_RANDOMNESS)).then_some(())

@@ -6,8 +6,7 @@ use super::random::random;
 
 /// Chooses passes at random, one in every N on average.
 pub(super) struct Sample {
-    /// Number of passes that are skipped before a choice, at most, plus one. So the distance
-    /// between two choices lies between one and twice the average.
+    /// Maximum distance between two chosen passes: one less than twice the average.
     most: u32,
     /// Number of passes before the next chosen one.
     left: AtomicI64,

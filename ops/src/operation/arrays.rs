@@ -63,8 +63,8 @@ impl Lanes {
         )
     }
 
-    /// Agrees on secrets by ECDH, each of a key and the peer's point of SEC 1, compressed or not.
-    /// Gives them to `take`, in the order of the inputs. A key of another curve is a
+    /// Agrees on a secret by ECDH for each pair of a key and the peer's point of SEC 1, compressed
+    /// or not. Gives the secrets to `take`, in the order of the inputs. A key of another curve is a
     /// [`Failed::BadScalar`].
     pub fn agree_ecdh(
         &self,
@@ -92,8 +92,8 @@ impl Lanes {
         });
     }
 
-    /// Agrees on secrets by X25519, each of a secret key and the peer's public key of 32 bytes.
-    /// Gives them to `take`, in the order of the inputs.
+    /// Agrees on a secret by X25519 for each pair of a secret key and the peer's public key of 32
+    /// bytes. Gives the secrets to `take`, in the order of the inputs.
     pub fn agree_x25519_of(
         &self,
         inputs: &[(&[u8], &[u8])],
@@ -130,7 +130,8 @@ impl Lanes {
         jobs.iter().map(public).collect()
     }
 
-    /// Returns the public key of X25519 of a private one; `None` if that has not 32 bytes.
+    /// Returns the public key of an X25519 private key; `None` if the private key is not 32 bytes
+    /// long.
     pub fn x25519_public(&self, secret: &[u8]) -> Option<[u8; 32]> {
         let secret = x25519::SecretKey::from_ref(secret.try_into().ok()?);
         let mut job = [x25519::KeypairJob::new(secret)];

@@ -117,7 +117,7 @@ pub(super) fn read_keys(
     to_agree(secret.as_bytes(), peer).map_err(Err)
 }
 
-/// Reads a secret key, beside the peer's public key.
+/// Reads a secret key, and pairs it with the peer's public key.
 pub(super) fn to_agree<'a>(
     secret: &'a [u8],
     peer: &'a x25519::PublicKey,

@@ -14,7 +14,7 @@ use crate::lanes::{Lanes, Memory};
 pub struct Keygen(pub KeyKind);
 
 impl Lanes {
-    /// Makes the key pairs of a batch, and others for the pool. Returns the number of all.
+    /// Makes the key pairs of a batch, and others for the pool. Returns the number of all pairs.
     pub(super) fn keypairs(
         &self,
         kind: KeyKind,

@@ -57,9 +57,9 @@ impl From<mldsa::KeyError> for Failed {
 pub(super) type ToSign<'a> = (&'a MlDsaSignInput, &'a mldsa::PrivateKey);
 
 impl Lanes {
-    /// Expands a key, if no request has done so: otherwise the first one with it does. The key's
-    /// [μ](MlDsaKey::mu) needs no hash of the public key then. The thread needs
-    /// [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
+    /// Expands a key, unless a request has done so. Without this call, the first request with the
+    /// key expands it. For an expanded key, [μ](MlDsaKey::mu) needs no hash of the public key. The
+    /// thread needs [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
     pub fn prepare_ml_dsa(&self, key: &MlDsaKey) -> Result<(), Failed> {
         key.prepared(self.backend).map(drop)
     }

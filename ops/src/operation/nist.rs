@@ -58,8 +58,8 @@ use crate::lanes::random::{random, secrets};
 pub struct EcdsaSignInput {
     /// The key, shared with other requests.
     pub key: Arc<EcKey>,
-    /// The digest, of any length. Of a longer one only the first bytes count, as many as a scalar
-    /// has.
+    /// The digest, of any length. If it is longer than a scalar, only its first bytes count, as
+    /// many as a scalar has.
     pub digest: Bytes,
 }
 
@@ -345,8 +345,8 @@ impl Lanes {
         }
     }
 
-    /// Returns the lanes for ECDH and key pairs: portable ones where these have no kernels of the
-    /// curves, since all lanes serve the hybrids with ML-KEM.
+    /// Returns the lanes for ECDH and key pairs: portable lanes if the backend has no kernels of
+    /// the curves, since every backend serves the hybrids with ML-KEM.
     fn nist_backend(&self) -> Backend {
         match self.backend.has_nist_curves() {
             true => self.backend,

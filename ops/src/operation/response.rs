@@ -19,7 +19,7 @@ pub enum Response {
     Signature(Bytes),
     /// ML-DSA, checked against the request's own key and μ.
     MlDsa(mldsa::Signature),
-    /// The secret that two keys agree on.
+    /// The secret that two keys agree on, or the secret of a ciphertext.
     Secret(Secret),
     /// A key pair that no other request gets.
     Keypair(Keypair),

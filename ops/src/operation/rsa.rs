@@ -137,8 +137,8 @@ impl Lanes {
     }
 }
 
-/// Gives each request a blinding pair of its key. It takes those of one key together, as fresh
-/// pairs are cheaper together. A request gets none where the system gives no randomness.
+/// Gives each request a blinding pair of its key. Takes all pairs of one key at a time, as fresh
+/// pairs are cheaper together. A request gets no pair if the system gives no randomness.
 fn take_blindings(here: Epoch, requests: &mut [ToCompute<'_>]) {
     for first in 0..requests.len() {
         let key = requests[first].key;

@@ -130,8 +130,8 @@ impl Context {
         true
     }
 
-    /// Transforms bytes, authenticates them or, without any, ends the message. Returns the length
-    /// of the output, or None for an error.
+    /// Encrypts or decrypts bytes, authenticates them if there is no output, or ends the message if
+    /// there is no input. Returns the length to report to the caller, or None for an error.
     pub fn transform(&mut self, bytes: &mut Transformed<'_>) -> Option<usize> {
         if self.is_record {
             return self.record(bytes.in_place());
@@ -207,8 +207,8 @@ impl Context {
             return self.record(None).map(drop);
         }
         self.begin_message()?;
-        // A message whose tag was wrong fails for good. OpenSSL makes another tag, from a value
-        // that is not the message's hash.
+        // After a wrong tag, every further call for the same message fails. OpenSSL would compute
+        // another tag, from a value that is not the message's hash.
         if self.is_spoiled {
             return None;
         }

@@ -158,7 +158,7 @@ impl Link {
         may
     }
 
-    /// Replaces a connection that cannot be used any more.
+    /// Notes a new connection, in place of one that cannot be used any more.
     pub fn connect(&mut self, opened: Connection) -> Arc<Connection> {
         self.failed = None;
         Arc::clone(self.connection.insert(Arc::new(opened)))
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// Time that a thread waits here.
+    /// Time from the start of a turn to its deadline.
     const LIMIT: Duration = Duration::from_millis(50);
 
     /// A thread leaves by `siglongjmp` out of a signal handler, because the program has waited long
@@ -226,7 +226,7 @@ mod tests {
         };
         let leave = |time| take(time).map(std::mem::forget);
         assert!(leave(CONNECT).is_some());
-        // The same thread asks for something else.
+        // The same thread takes the turn again.
         assert!(leave(LIMIT).is_some());
         thread::scope(|scope| {
             // Another one waits until the deadline.

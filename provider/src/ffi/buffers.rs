@@ -41,8 +41,8 @@ impl<'a> Bytes<'a> {
         self.start.is_null()
     }
 
-    /// Calls `copy` with the bytes; returns None without a start, and for a length that no slice
-    /// has. No output may be written meanwhile.
+    /// Calls `copy` with the bytes, which need no start if their length is 0. Returns None if the
+    /// start is missing, and for a length that no slice has. No output may be written meanwhile.
     pub fn read<R>(self, copy: impl FnOnce(&[u8]) -> R) -> Option<R> {
         if self.length == 0 {
             return Some(copy(&[]));
@@ -184,7 +184,7 @@ impl<'a> Transformed<'a> {
         Some(InOut::in_place(bytes))
     }
 
-    /// Puts the length of the output in its place.
+    /// Writes the length of the output to the caller's place for it, if there is one.
     pub fn put_length(&self, length: usize) {
         if !self.length.is_null() {
             // SAFETY: a place for a length by contract of `from_raw`.
@@ -249,7 +249,7 @@ impl OutBuf<'_> {
         self.room.start.is_null() && !self.length.is_null()
     }
 
-    /// Puts the length of the output, real or possible, in its place.
+    /// Writes a length to the caller's place for the length of the output, if there is one.
     pub fn put_length(&self, length: usize) {
         self.length.put(length);
     }

@@ -191,8 +191,9 @@ mod platform {
 
         /// Gives the memory back. If that fails, the stack is unmapped.
         fn empty(self) {
-            // Not under the lock, so that other threads can take it. SAFETY: the mapping is ours
-            // and nobody runs on it; its pages are zero when next touched.
+            // The lock is not held during the call, so that other threads can take it.
+            // SAFETY: the mapping is ours and nobody runs on it; its pages are zero when next
+            // touched.
             let emptied = unsafe { madvise(self.0, STACK_BYTES, Advice::LinuxDontNeed) }.is_ok();
             if emptied
                 && let Ok(mut unused) = UNUSED.try_lock()

@@ -1,9 +1,9 @@
 //! Ways in which another thread makes an application resume a job.
 //!
 //! The wait context shares its notifier with other threads, which may use it after the context's
-//! end. The memory and the descriptor stay as long as one of them has the notifier. A callback's
-//! argument does not: libssl passes the connection, which is freed with the context. So callbacks
-//! are called through a [`Gate`], which the end of the context closes.
+//! end. The memory and the descriptor stay as long as a thread has the notifier. A callback's
+//! argument may be freed earlier: libssl passes the connection, which is freed with the context. So
+//! callbacks are called through a [`Gate`], which the end of the context closes.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub enum Kind {
     Callback,
 }
 
-/// A wait context's share with the threads that notify.
+/// Means of notification that a wait context shares with the threads that notify.
 pub enum Notifier {
     /// A descriptor that the application waits for.
     Descriptor(EventFd),
@@ -73,12 +73,12 @@ impl Notifier {
 ///
 /// The invariant: a call runs only while its thread is among `callers`, and none is added once the
 /// gate is closed. So when [`close`](Self::close) returns, no other thread is in a call, and none
-/// will be. No lock is held during a call: a callback may resume the job, which may pause with
-/// another call to come, and may free the connection, which closes the gate from within the call.
-/// Then `close` does not wait for calls of its own thread; these calls use nothing of the
-/// application after the callback returns.
+/// will be. No lock is held during a call, because a callback may resume the job, and the job may
+/// pause again, which leads to another call. A callback may also free the connection, which closes
+/// the gate from within the call. Then `close` does not wait for calls of its own thread; these
+/// calls use nothing of the application after the callback returns.
 ///
-/// A thread that frees a connection must not hold a lock that its callback waits for.
+/// A thread that frees a connection must not hold a lock that the connection's callback waits for.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<Calls>,

@@ -182,9 +182,9 @@ fn import(key: Option<&Own<Key>>, selection: c_int, params: Params<'_>) -> c_int
     answer(filled.unwrap_or(Err(reason::MALLOC_FAILURE)))
 }
 
-/// Fills a key with imported parts, by OpenSSL's rules. With a seed, or with a hybrid's private
-/// key, the public key is not needed. An empty part counts as missing. The parts of a private key
-/// must belong together.
+/// Fills a key with imported parts, by OpenSSL's rules. The public key is needed only if there is
+/// neither a seed nor a private key. It is compared only if there is a private key and the key is
+/// no hybrid. An empty part counts as missing. The parts of a private key must belong together.
 fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Result<(), Reason> {
     let part = |name, bytes: usize, wrong_length| match params.get(name) {
         None => Ok(None),

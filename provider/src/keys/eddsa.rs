@@ -32,8 +32,8 @@ use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 /// Length of a signature.
 const SIGNATURE_BYTES: usize = 64;
 
-/// Length of the longest message that the engine is asked to sign or check. A longer one holds up
-/// the whole batch with its hash. OpenSSL hashes it where it lies.
+/// Length of the longest message that the engine is asked to sign or check. The hash of a longer
+/// message would delay the whole batch. OpenSSL hashes such a message without a copy.
 const LONGEST_MESSAGE: usize = 16 << 10;
 
 /// The key of a context, as the lanes take it.
@@ -114,8 +114,8 @@ fn verifying(key: &KeyData<Ed25519Keys>) -> Option<Way> {
     Some(Route::Lanes(Half::Verify(public(key)?)))
 }
 
-/// Begins operations by OpenSSL's own function `init`, and notes the key if they are plain Ed25519.
-/// Without a key, the context keeps the last one.
+/// Begins operations by OpenSSL's own function `init`, and notes the key if the operations are
+/// plain Ed25519. Without a key, the context keeps the last key.
 fn begin(
     ours: &mut Context,
     key: Option<&KeyData<Ed25519Keys>>,

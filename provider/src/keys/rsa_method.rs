@@ -2,27 +2,27 @@
 //! onto lanes.
 //!
 //! **A key is [prepared](preparation) for the lanes when its second request comes.** OpenSSL's own
-//! functions compute the first one, with the object as it is: a process that signs once pays for
-//! nothing. An object keeps OpenSSL's own arithmetic and blinding all its life, and so it can serve
-//! every request that the engine declines, on any thread and at any time. None of these functions
-//! pauses a job, so the blinding, which OpenSSL keeps per thread, is never torn by jobs that
-//! interleave on one thread.
+//! functions compute the first one with the unchanged object, so a process that signs once prepares
+//! no key. An object keeps OpenSSL's own arithmetic and blinding all its life, and so it can serve
+//! every request that the engine declines, on any thread and at any time. OpenSSL keeps the
+//! blinding per thread. OpenSSL's own functions never pause a job, so jobs that take turns on one
+//! thread never find a blinding that another job has half changed.
 //!
-//! **An operation goes to the lanes from bytes to bytes.** OAEP, the premaster secret of TLS,
-//! RSASVE and PSS ask for it without padding: libcrypto's provider pads and unpads around it.
-//! Signatures of PKCS#1 v1.5 and X9.31 get their padding [here](padding). A decrypted message must
-//! never become a number of libcrypto: unless a number is marked as secret, its length in words and
-//! bytes is found by branches, and that shows an attacker who measures time how many zero bytes the
-//! message starts with (CVE-2022-4304).
+//! **Lanes take bytes and return bytes, never a number of libcrypto.** OAEP, the premaster secret
+//! of TLS, RSASVE and PSS ask for an operation without padding: libcrypto's provider pads before
+//! the operation or unpads after it. Signatures of PKCS#1 v1.5 and X9.31 get their padding
+//! [here](padding). A decrypted message must never become a number of libcrypto: unless a number is
+//! marked as secret, its length in words and bytes is found by branches, and that shows an attacker
+//! who measures time how many zero bytes the message starts with (CVE-2022-4304).
 //!
 //! **Decryption with PKCS#1 v1.5 padding** is OpenSSL's own from the blinding to the last byte,
 //! because only OpenSSL's own code hides there whether the padding was right. It is counted.
 //!
-//! A signature with a key that the key daemon has, too, may [come from
-//! there](crate::keys::shared_key). OpenSSL's own arithmetic checks it by the public exponent, as
-//! any RSA result is checked before it leaves. Decryption never goes there: OpenSSL's public
-//! operation, with which the result would be checked, shows how many zero bytes a message starts
-//! with.
+//! If the key daemon has the same key, a signature may [come from the
+//! daemon](crate::keys::shared_key). OpenSSL's own arithmetic checks this signature by the public
+//! exponent, as any RSA result is checked before it leaves. Decryption with such a key never goes
+//! to the daemon: OpenSSL's public operation, with which the result would be checked, shows how
+//! many zero bytes a message starts with.
 //!
 //! A [reference](crate::daemon::reference) has public parts alone: the key daemon computes in place
 //! of the lanes.
@@ -370,7 +370,7 @@ impl Lanes {
             return None;
         }
         let mut input = number.read(|bytes| filled(bytes, self.modulus.len()))??;
-        // Both are public.
+        // The input and the modulus are public, so the comparison may branch.
         (*input < self.modulus).then(|| RsaInput {
             key: Arc::clone(&self.key),
             input: std::mem::take(&mut *input).into(),
@@ -380,7 +380,7 @@ impl Lanes {
 
 /// Asks the key daemon for the power of a number; None if it has no right answer.
 ///
-/// A job does not ask: the other jobs of its thread fill the batch.
+/// An async job does not ask the daemon: the other jobs of its thread fill the engine's batch.
 fn ask(shared: &SharedKey, number: &[u8], rsa: &Rsa) -> Option<Zeroizing<Vec<u8>>> {
     if route::with_job(|job| job.is_some()) {
         return None;
@@ -414,7 +414,7 @@ fn is_root(root: &[u8], input: &[u8], rsa: &Rsa) -> bool {
     let mut power = vec![0; input.len()];
     let length = root.len() as c_int;
     ffi::ERR_set_mark();
-    // SAFETY: as many bytes as said, and room for as many as the modulus has.
+    // SAFETY: `from` has `length` bytes, and `to` has room for as many bytes as the modulus has.
     let written = unsafe {
         let (from, to) = (root.as_ptr(), power.as_mut_ptr());
         ffi::RSA_public_decrypt(length, from, to, rsa, ffi::RSA_NO_PADDING)

@@ -1,4 +1,5 @@
-//! The module's operation contexts around OpenSSL's own, for keys that have no method.
+//! The module's operation contexts around OpenSSL's own, for keys that have no method table such as
+//! `RSA_METHOD`.
 
 use lockstep_engine::{Fallback, Secret};
 

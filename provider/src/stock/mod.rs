@@ -47,7 +47,7 @@ impl Stock {
             return None;
         }
         Some(Stock {
-            // SAFETY: the provider's own, which stays as long as the provider is loaded.
+            // SAFETY: the provider's own context, which stays as long as the provider is loaded.
             provctx: unsafe { ProvCtx::new(provctx) },
             provider,
             library: libctx,
@@ -92,7 +92,7 @@ impl Stock {
     }
 }
 
-/// Returns whether one of the names of an algorithm is this.
+/// Returns whether one of the names of an algorithm is `name`.
 pub fn has_name(algorithm: &Algorithm, name: &CStr) -> bool {
     let mut names = names(algorithm).to_bytes().split(|&byte| byte == b':');
     names.any(|found| found == name.to_bytes())

@@ -77,8 +77,8 @@ fn missing(subject: &Subject) -> Finding {
     )
 }
 
-/// Reports a program for which OpenSSL ignores the environment. The file of the program is not read
-/// for the reason: it may belong to another user.
+/// Reports a program for which OpenSSL ignores the environment. To find out why, doctor would have
+/// to read the program's file. It does not, because the file may belong to another user.
 fn stripped(subject: &Subject, process: &Process) -> Finding {
     let program = process.program().unwrap_or_default();
     failed(
@@ -170,7 +170,7 @@ pub fn module(
 pub struct Found {
     pub configuration: Configuration,
     pub module: PathBuf,
-    /// A warning, if the configuration would differ when it is made now.
+    /// A warning, if lockstep would make another configuration now, or none.
     pub outdated: Option<Finding>,
 }
 

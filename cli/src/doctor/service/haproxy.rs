@@ -32,8 +32,8 @@ pub fn conflict() -> Finding {
     let what = "its configuration has `ssl-mode-async` and `tune.fd.tables per-thread-group`: \
                     HAProxy 3.5 does not start with both. Nobody upstream maintains async mode";
     let remedy = "write `tune.fd.tables shared`; or remove `ssl-mode-async`, and handshakes do \
-                      not share batches (`lockstep install --service haproxy` does so where it \
-                      has written that line)";
+                      not share batches (`lockstep install --service haproxy` removes the line if \
+                      `install` has written it)";
     warning("haproxy", what, remedy)
 }
 

@@ -1,5 +1,5 @@
-//! Questions about the files of a process, and the answers. A separate program looks at them as the
-//! process's user: see [`look`](super::look).
+//! Questions about the files of a process, and the answers. A separate program looks at the files
+//! as the process's user: see [`look`](super::look).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub struct Question {
     pub identity: Option<Identity>,
     /// The working directory of the process.
     pub directory: Option<PathBuf>,
-    /// The directory that is to be the root.
+    /// The directory that the answering program makes its root (`chroot`).
     pub root: Option<PathBuf>,
     /// The directory below which the files are, if the root directory does not change.
     pub below: PathBuf,
@@ -55,9 +55,9 @@ pub enum Task {
 pub struct Wanted {
     /// The configuration of OpenSSL.
     pub configuration: Option<PathBuf>,
-    /// Whether only files may be read that root alone can change.
+    /// Whether the configuration is read only if root alone can change it.
     pub only_roots: bool,
-    /// Whether the configuration is the same file for a program that is started here.
+    /// Whether doctor finds the configuration at the same path as the process.
     pub is_here: bool,
     /// Words of the command line, which may name files of the server's own configuration.
     pub words: Vec<String>,
@@ -89,7 +89,7 @@ pub enum Configured {
     Read {
         sections: Sections,
         module: Option<Module>,
-        /// The differences since it was made, and the remedy.
+        /// Message if lockstep would make another configuration now, or none; with the remedy.
         outdated: Option<Told>,
     },
 }
@@ -112,7 +112,7 @@ pub struct Reference {
     pub text: String,
 }
 
-/// A key that the service sees although its unit has a reference in its place.
+/// A key that the service sees although its unit covers the key's file with a reference.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Uncovered {
     pub key: String,

@@ -47,13 +47,13 @@ pub fn listening(process: &Process, sockets: &BTreeSet<u64>) -> BTreeSet<SocketA
     own.map(|(_, address)| address).collect()
 }
 
-/// The sockets that listen in the network namespace of a process.
+/// Listening sockets in the network namespace of a process: inodes and addresses.
 fn table(process: &Process) -> Vec<(u64, SocketAddr)> {
     let tables = ["net/tcp", "net/tcp6"].map(|table| process.text(table).unwrap_or_default());
     tables.iter().flat_map(|table| sockets_in(table)).collect()
 }
 
-/// The sockets in a table that listen, with their addresses.
+/// Listening sockets of a table of the kernel: inodes and addresses.
 fn sockets_in(table: &str) -> impl Iterator<Item = (u64, SocketAddr)> {
     table.lines().skip(1).filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! The service that is looked at: its processes, its unit, and the settings that hold for it.
+//! The service that doctor looks at: its processes, its unit, and the commands that remedies name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -209,7 +209,7 @@ fn main_of(processes: &[Process]) -> usize {
 }
 
 impl Subject {
-    /// The process that is looked at.
+    /// The main process; `None` if the service does not run.
     pub fn main(&self) -> Option<&Process> {
         self.processes.get(self.main)
     }

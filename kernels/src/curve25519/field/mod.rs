@@ -7,12 +7,13 @@
 //! |---|---|---|
 //! | [`Factor`] | only the low 52 bits of a limb count, and the top one is below 2^47 + 2^9 | multiplied |
 //! | [`Product`] | below 11·2^52 | added, subtracted, carried |
+//! | [`Pair`] | below 22·2^52 | carried, or subtracted from a [`Biased`] |
 //! | [`Biased`] | from 22·2^52 to 2^59 | added, subtracted from, carried |
 //! | [`Sum`] | below 2^60 | carried |
 //!
 //! The lanes' multiplication reads only the low 52 bits of a limb. So a carry does not clear the
-//! bits that it has passed on: [`Sum::carry`] is five shifts and four additions. The high bits of
-//! the result are meaningless, so it can only be multiplied. That is why `Factor` has no addition.
+//! bits that it has passed on: [`Sum::carry`] is five shifts, four additions, one mask and one
+//! multiply. The high bits of the result are meaningless, so `Factor` has no addition.
 //!
 //! In a subtraction, no limb of the minuend may be smaller than the same limb of the subtrahend: a
 //! multiple of p is added to the minuend first. A biased product contains that multiple at no cost,

@@ -21,7 +21,7 @@ impl Vaes256 {
 
 const BYTES: usize = 32;
 
-/// Ones between zeros: every mask is a part of it.
+/// Ones between zeros: every mask is the intersection of two parts of this array.
 static ONES: [u8; 3 * BYTES] = {
     let mut bytes = [0; 3 * BYTES];
     let mut i = BYTES;

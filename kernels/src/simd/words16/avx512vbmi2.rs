@@ -38,7 +38,8 @@ impl Avx512Vbmi2 {
         derived(permuted, a)
     }
 
-    /// Returns as each byte the eight bits of its 64 bits of `a` that begin at the bit in `from`.
+    /// Returns in each byte eight consecutive bits of the same 64-bit word of `a`. `from` has the
+    /// index of the lowest bit for each byte.
     #[inline(always)]
     fn shifted_bytes(self, from: &[u8; 64], a: __m512i) -> __m512i {
         // SAFETY: as above.
@@ -68,7 +69,8 @@ pub(crate) const fn ones(count: usize) -> u64 {
     (1 << count) - 1
 }
 
-/// Returns the places of eight bytes for each 64 bits, which contain four numbers of `BITS` bits.
+/// Returns the indices of the eight bytes for each 64-bit word. Word i gets the bytes that contain
+/// numbers 4·i to 4·i + 3, of `BITS` bits each.
 const fn bytes_of_fours<const BITS: usize>() -> [u8; 64] {
     let (mut from, mut byte) = ([0; 64], 0);
     while byte < 64 {
@@ -78,7 +80,8 @@ const fn bytes_of_fours<const BITS: usize>() -> [u8; 64] {
     from
 }
 
-/// Returns the first bit of both bytes of each number in [`bytes_of_fours`].
+/// Returns, for both bytes of each number in a 64-bit word of [`bytes_of_fours`], the index of the
+/// lowest bit in that word.
 const fn bits_of_fours<const BITS: usize>() -> [u8; 64] {
     let (mut from, mut byte) = ([0; 64], 0);
     while byte < 64 {
@@ -327,8 +330,8 @@ impl Words for Avx512Vbmi2 {
                 );
             }
             let bytes = self.permute_bytes(const { &gathered_bytes::<BITS, 64>() }, fours);
-            // A store of bytes by a mask takes many cycles on Zen 4, so there are stores of two
-            // or three sizes.
+            // A store of bytes by a mask takes many cycles on Zen 4, so there are up to
+            // three stores of different sizes.
             let to = to.as_mut_ptr();
             let (to, rest) = if BITS > 8 {
                 _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(bytes));

@@ -18,8 +18,8 @@ use crate::system::log::log_all;
 pub(super) const LONG_WAIT: Duration = Duration::from_millis(100);
 
 impl Acceptor {
-    /// Returns whether there is a place for one more process of this account. If all are taken, it
-    /// may disconnect an idle client. `waited` is the time in the queue.
+    /// Returns whether there is a place for one more process of this account. May disconnect an
+    /// idle client. `waited` is the time in the queue.
     pub(super) fn finds_place(&mut self, account: Account, waited: Duration) -> bool {
         let places = self.places();
         let used: usize = places.values().sum();
@@ -70,7 +70,8 @@ impl Acceptor {
         places
     }
 
-    /// Returns the clients that have been idle for at least `at_least`, longest first.
+    /// Returns the numbers of the clients that have been idle for at least `at_least`, longest
+    /// first. `of` limits them to one account.
     pub(super) fn idle(&self, at_least: Duration, of: Option<Account>) -> Vec<u64> {
         let now = Instant::now();
         let clients = self.clients.iter();
