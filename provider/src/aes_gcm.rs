@@ -3,10 +3,10 @@
 //!
 //! A [context] behaves as OpenSSL's own, call by call: it keeps the state of its IV, takes a
 //! message in any pieces, makes random IVs and the IVs of TLS 1.2, and leaves the same errors. Only
-//! the arithmetic differs. The functions that set or copy a key, set or answer parameters, transform
-//! bytes or end a message clear all vector registers. Random bytes come from OpenSSL's implementation ([`iv`]), which
-//! knows the application's generator. The names of the algorithms, their constants and the lists
-//! of their parameters are OpenSSL's own.
+//! the arithmetic differs. The functions that set or copy a key, set or answer parameters,
+//! transform bytes or end a message clear all vector registers. Random bytes come from OpenSSL's
+//! implementation ([`iv`]), which knows the application's generator. The names of the algorithms,
+//! their constants and the lists of their parameters are OpenSSL's own.
 
 mod context;
 mod iv;
