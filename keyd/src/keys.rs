@@ -47,7 +47,7 @@ pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
 /// The keys of a configuration, and the problems with them.
 #[derive(Debug, Default)]
 pub struct Keys {
-    /// The keys that can be served, by their files.
+    /// The files with keys that can be served.
     pub loaded: Vec<Loaded>,
     /// Keys and files that cannot be served.
     pub left_out: Vec<LeftOut>,
@@ -55,8 +55,8 @@ pub struct Keys {
     pub unknown: Vec<String>,
     /// Paths whose file systems do not answer.
     pub unanswered: Vec<PathBuf>,
-    /// Missing files of directories of references, and files there that differ from the daemon's
-    /// texts.
+    /// Files that are missing in the directories of references, or that differ from the daemon's
+    /// text for them.
     pub outdated: Vec<PathBuf>,
 }
 
@@ -72,7 +72,7 @@ impl Keys {
         }
     }
 
-    /// Returns the length of the answers in these keys' rings.
+    /// Returns the length of answers that these keys need in a client's ring.
     pub fn answers(&self) -> Answers {
         match self.loaded.iter().any(|own| is_ml_dsa(&own.public)) {
             true => Answers::Long,

@@ -16,7 +16,7 @@ use crate::keyd_conf::Configuration;
 /// Size of a page in bytes.
 const PAGE: usize = 4096;
 const MIB: u64 = 1 << 20;
-/// Suggested limits are multiples of this number of MiB, and leave at least as much room.
+/// Suggested limits are multiples of this number of MiB, and exceed the need by at least one step.
 const STEP: u64 = 64;
 
 /// A configuration that can take more memory than the limit.
@@ -28,7 +28,7 @@ pub struct Shortage {
     pub remedy: String,
 }
 
-/// Reports a shortage once, and again when the kinds of keys change it.
+/// Reporter of a shortage: at the first check, and again after the length of answers has changed.
 pub struct Watch {
     configuration: Configuration,
     /// Length of answers at the last check.
@@ -114,8 +114,8 @@ pub fn allowed() -> Option<u64> {
     allowed_under(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// Returns the limit of the groups in a `/proc/PID/cgroup`, with the files below `root`. The limits
-/// of all parent groups apply, too.
+/// Returns the lowest limit of the group that `/proc/PID/cgroup` names and of all its parents, from
+/// their files below `root`.
 fn allowed_under(root: &Path, groups: &[u8]) -> Option<u64> {
     let mut lines = groups.split(|byte| *byte == b'\n');
     let group = lines.find_map(|line| line.strip_prefix(b"0::/"))?;

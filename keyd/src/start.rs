@@ -32,11 +32,11 @@ use crate::system::{privileges, systemd};
 /// Number of descriptors that each possible client needs: its socket, and four connections that may
 /// be [pending](crate::clients::accept).
 const DESCRIPTORS_FOR_EACH: u64 = 5;
-/// Number of descriptors for everything else.
+/// Number of descriptors for everything else, such as the files of keys.
 const MORE_DESCRIPTORS: u64 = 64;
 
 /// Time for which a daemon that cannot start rejects clients. Then it ends, and systemd starts it
-/// anew. Services that start after the daemon wait for this time.
+/// anew. Services with `After=lockstep-keyd.service` start only after this time.
 const REJECTS_FOR: Duration = Duration::from_secs(3);
 
 /// Checks that this process, if it is root's, could become the user of a configuration.
@@ -47,7 +47,7 @@ pub fn check_user(configuration: &Configuration) -> io::Result<()> {
 /// Runs the daemon with the configuration in a file, until SIGTERM or SIGINT ends it or it fails.
 /// Before it returns, it answers the requests that its clients have posted.
 ///
-/// A daemon that cannot start rejects all clients at systemd's sockets for some seconds. Otherwise
+/// A daemon that cannot start rejects all clients at systemd's sockets for `REJECTS_FOR`. Otherwise
 /// these clients would wait for it.
 pub fn run(path: &Path, engine_config: Config) -> io::Result<()> {
     // The daemon will read keys.
@@ -75,7 +75,8 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let engine = engine(engine_config);
     allow_descriptors(&configuration);
     let (mut reader, mut keyring, mut early) = use_rights(&configuration, sockets)?;
-    // Reading the keys takes time. A file system that does not answer holds up the reading thread.
+    // Reading the keys takes time, and more if a file system does not answer. Another thread
+    // accepts clients meanwhile.
     let waiting = EarlyClients::collect(sockets)?;
     let now = Instant::now();
     if !reader.take(|message| _ = keyring.take(message, &engine, now)) {
@@ -117,7 +118,6 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
 }
 
 fn allow_descriptors(configuration: &Configuration) {
-    // Pending connections take descriptors, too, and so do the files of keys.
     let needed = DESCRIPTORS_FOR_EACH * configuration.max_clients as u64 + MORE_DESCRIPTORS;
     let allowed = privileges::allow_descriptors(needed);
     if allowed < needed {
@@ -139,7 +139,7 @@ fn use_rights(
     let number = privileges::user(user, &accounts)?;
     // Each new file has exactly the mode with which it is created.
     umask(Mode::empty());
-    // Before the second process is started, which takes time on a busy machine.
+    // Starting the second process takes time on a busy machine. A thread accepts clients meanwhile.
     let waiting = EarlyClients::collect(sockets)?;
     let keyring = Keyring::new(configuration, &accounts, workers::SHORT);
     let reader = Reader::start(&keyring, number)?;
@@ -205,9 +205,9 @@ pub fn engine(config: Config) -> Engine {
     })
 }
 
-/// Returns the number of threads that serve: a quarter of the CPUs, since the clients need the
-/// others for the rest of each handshake. Without AVX-512 IFMA, RSA takes most of the time of a
-/// handshake, and the daemon uses all CPUs.
+/// Returns the number of slots, and so of batches at a time: a quarter of the CPUs, since the
+/// clients need the others for the rest of each handshake. Without AVX-512 IFMA, RSA takes most of
+/// the time of a handshake, and the daemon uses all CPUs.
 fn threads(backend: Backend) -> usize {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     match backend.is_avx2() || backend == Backend::PORTABLE {

@@ -95,7 +95,8 @@ impl Client {
         asked(&served.key, *uses, operation, request.input())
     }
 
-    /// Returns whether a request was admitted within the last `within` microseconds.
+    /// Returns whether the client connected, or a request was admitted, within the last `within`
+    /// microseconds.
     pub fn is_active(&self, now: Instant, within: u64) -> bool {
         self.age(now) < self.last.load(Ordering::Relaxed) + within
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lockstep_remote::protocol::GREETING;
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Maximum number of waiting clients. Others wait in the kernel's queue.
+/// Maximum number of accepted clients. Others wait in the kernel's queue.
 const MOST: usize = 1024;
 /// Pause after an error, such as a lack of descriptors or memory.
 const BACKOFF: Duration = Duration::from_millis(10);
@@ -44,7 +44,7 @@ impl EarlyClients {
         Ok(EarlyClients { end, thread })
     }
 
-    /// Ends the thread, and returns the clients in their order.
+    /// Ends the thread, and returns the clients in the order in which they were accepted.
     pub fn take(self) -> Vec<EarlyClient> {
         drop(self.end);
         self.thread.join().unwrap_or_default()

@@ -14,7 +14,7 @@ const AT_ONCE: u32 = 200;
 const A_SECOND: u32 = 1;
 
 /// Lines about each account. All processes that may use no key share one limit, since one person
-/// may have any number of such users.
+/// may run them under any number of user IDs.
 #[derive(Default)]
 pub struct Journal {
     accounts: HashMap<Option<Account>, Lines>,
@@ -40,8 +40,8 @@ impl Journal {
         }
     }
 
-    /// Returns the number of lines that were left out since the last one; `None` if this one must
-    /// be left out, too.
+    /// Returns the number of lines that were left out since the last written line; `None` if the
+    /// new line must be left out, too.
     fn permits(&mut self, account: Option<Account>, now: Instant) -> Option<u64> {
         let lines = self.accounts.entry(account).or_insert_with(|| Lines {
             rate: Rate::new(A_SECOND, AT_ONCE, now),

@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn what_leaves_much_free_is_no_signature() {
         for length in [128, 256, 384, 512] {
-            // Less padding than the length needs, and other bytes in its place.
+            // Neither a DigestInfo nor as long as the two digests of TLS.
             for info in [&[0x30; 51][..], &[0x30; 94], &[5; 35], &[]] {
                 assert!(!is_signature(&pkcs1(length, info)));
             }
@@ -261,8 +261,8 @@ mod tests {
     fn what_is_padded_otherwise_is_no_signature() {
         for length in [128, 256, 384, 512] {
             let info = digest_info(DIGESTS[4]);
-            // An encrypted message of PKCS#1 v1.5, and random numbers with either end of a
-            // signature.
+            // Block type 02 of PKCS#1 v1.5, which is for encryption; a separator that is not 00;
+            // and a random number, without and with the ends of a signature.
             let mut other = pkcs1(length, &info);
             other[1] = 2;
             assert!(!is_signature(&other));

@@ -13,8 +13,8 @@ use crate::system::accounts::Accounts;
 ///
 /// A user may have tens of thousands of subordinate user IDs (subuid(5)), and run processes under
 /// them that are still in the user's group. So a user ID is an account of its own only if the
-/// configuration or the system's files give it access. All other user IDs in a group share the
-/// group's account.
+/// configuration, /etc/group or /etc/passwd gives it access. All other user IDs in a group share
+/// the group's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {
     /// A user with access of its own.

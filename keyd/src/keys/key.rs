@@ -1,4 +1,4 @@
-//! Private keys: read from PEM files, and held in memory for keys.
+//! Private keys: read from PEM files, and held in the vault's memory for keys.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -367,7 +367,8 @@ fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, String> {
 ///     both SEQUENCE { seed OCTET STRING, expandedKey OCTET STRING } }
 /// ```
 fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, String> {
-    /// Advice to write a new file: `openssl pkey` truncates its output before it reads its input.
+    /// The output is a new file, since `openssl pkey` truncates its output before it reads its
+    /// input.
     const OTHER: &str = "the key is damaged, or in a form of OpenSSL's own; replace its block with \
                          the output of `openssl pkey -in FILE -out NEWFILE -provparam \
                          ml-dsa.output_formats=seed-priv,priv-only`";

@@ -57,7 +57,7 @@ pub struct Renewals {
     /// reported.
     next_left_out: Option<(Vec<LeftOut>, Instant)>,
     status: String,
-    /// Wakes the thread that accepts clients after keys have been removed.
+    /// After keys have been removed, wakes the thread that accepts clients.
     wake: UnixStream,
 }
 
@@ -267,7 +267,7 @@ impl Renewals {
     }
 }
 
-/// Creates the directory of references of each section.
+/// Returns the state of each section's directory of references; `None` for a section without one.
 pub fn dirs(configuration: &Configuration) -> Vec<Option<ReferenceDir>> {
     let dirs = configuration.keys.iter().map(|section| {
         let path = section.references.clone()?;

@@ -58,8 +58,8 @@ impl Secrets {
         }
     }
 
-    /// Returns whether a text has a part of a key: in a block or in a field of a certificate, as
-    /// bytes, base64 or hexadecimal digits, and in either order of bytes.
+    /// Returns whether a PEM block of a text has a part of a key, for example in a field of a
+    /// certificate: as bytes, base64 or hexadecimal digits, and in either order of bytes.
     pub fn are_in(&self, text: &[u8]) -> bool {
         let blocks = pem::blocks(text);
         let mut decoded = blocks.filter_map(|block| block.decoded());
@@ -127,7 +127,7 @@ const DIGITS: [&str; 4] = [
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
 ];
 
-/// Returns the bytes that are written in these digits. Other bytes are ignored.
+/// Decodes a text from these digits. Ignores all other characters.
 fn written(bytes: &[u8], digits: &str) -> Vec<u8> {
     let (mut made, mut waiting, mut count) = (Vec::new(), 0, 0);
     let mut numbers = [None; 256];

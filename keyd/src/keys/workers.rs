@@ -54,7 +54,7 @@ impl<I: Send + 'static, O: Send + 'static> Workers<I, O> {
     }
 
     /// Runs a task on a thread; returns `None` if it is late. A task that makes progress gets more
-    /// time. Without a thread, the caller runs the task.
+    /// time. If no thread can be started, the caller runs the task.
     pub fn run(&mut self, task: I, mut progresses: impl FnMut() -> bool) -> Option<O> {
         self.last += 1;
         if let Err((_, task)) = self.hand_over((self.last, task)) {
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// Clients wait for the keys that are not late.
+    /// A client waits three seconds for the daemon.
     #[test]
     fn the_daemon_serves_in_time_however_many_are_late() {
         let longest: Duration = (0..MOST_LATE).map(|late| patience(SHORT, late)).sum();

@@ -52,7 +52,7 @@ pub fn keep_reading((user, group): (u32, u32)) -> io::Result<()> {
     hide_memory()
 }
 
-/// Disables core dumps, and access to the process by others of the same user.
+/// Disables core dumps, and access to this process by other processes of the same user.
 pub fn hide_memory() -> io::Result<()> {
     let none = Rlimit {
         current: Some(0),

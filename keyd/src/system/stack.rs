@@ -4,8 +4,8 @@ use std::hint::black_box;
 
 use zeroize::Zeroize as _;
 
-/// Overwrites this number of bytes of the thread's stack, where computations leave secrets while
-/// the thread waits.
+/// Overwrites the next `BYTES` bytes of the thread's stack. Otherwise the secrets of past
+/// computations would stay there while the thread waits.
 #[inline(never)]
 pub fn wipe_stack<const BYTES: usize>() {
     let mut room = [0_u8; BYTES];
@@ -30,7 +30,7 @@ mod tests {
         }
         let memory = std::fs::File::open("/proc/self/mem").expect("/proc");
         let traces = |place| {
-            // On the heap, since it would overwrite the stack.
+            // On the heap: an array would overwrite the traces on the stack.
             let mut seen = vec![0; BYTES];
             memory
                 .read_exact_at(&mut seen, place)

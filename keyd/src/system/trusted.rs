@@ -1,4 +1,4 @@
-//! Files that only root can change, as well as the path to them.
+//! Files that only root can change, and whose paths only root can change.
 //!
 //! A user who can change a file, a directory or a link on this path chooses the key that the daemon
 //! serves, or has root read a file that the user cannot read. So each step is checked: a path is
@@ -139,7 +139,8 @@ impl Found {
     }
 }
 
-/// A path from the root directory to another one, which only root and a trusted user can change.
+/// The directories of a path from the root directory on. Only root and a trusted user can change
+/// the path.
 #[derive(Clone)]
 pub struct Way {
     /// The directories of the path, by their descriptors.
@@ -235,8 +236,8 @@ fn step(
     Ok((found, about))
 }
 
-/// Returns the user of the FUSE program whose file system is mounted here. Nothing asks that
-/// program: it may never answer, and the kernel keeps the process that waits for it from ending.
+/// Returns the user of the FUSE program whose file system is mounted here. Sends no request to that
+/// program: it may never answer, and a process that waits for the answer may be unable to end.
 fn mounted_by(found: &OwnedFd) -> Result<Option<u32>, Errno> {
     let mount = match mount_at(found) {
         Ok(Some(mount)) => mount,
