@@ -128,13 +128,13 @@ fn is_socket(fd: c_int) -> bool {
 /// them wait there, so that the next socket is beyond them. With a small reserve the next socket
 /// takes the place of a socket that was closed, and a server whose connections do not become more
 /// is left without descriptors for seconds.
-struct Table {
+struct Table<Descriptor = OwnedFd> {
     safe: AtomicI32,
     /// Highest socket that was seen last.
     candidate: AtomicI32,
     /// Descriptors that wait. The locks are only tried: in a forked child one may be locked for
     /// ever.
-    reserve: [Mutex<Option<OwnedFd>>; RESERVE],
+    reserve: [Mutex<Option<Descriptor>>; RESERVE],
 }
 
 /// Number of descriptors that may wait. There are no more of them than jobs that did not pause.
@@ -144,8 +144,8 @@ const NEAR: c_int = 8;
 
 static TABLE: Table = Table::new();
 
-impl Table {
-    const fn new() -> Table {
+impl<Descriptor: AsRawFd> Table<Descriptor> {
+    const fn new() -> Self {
         Table {
             safe: AtomicI32::new(-1),
             candidate: AtomicI32::new(-1),
@@ -154,7 +154,11 @@ impl Table {
     }
 
     /// Returns a descriptor with a safe number: the fresh one, or one of the reserve in exchange.
-    fn take(&self, fresh: Option<OwnedFd>, is_socket: impl Fn(c_int) -> bool) -> Option<OwnedFd> {
+    fn take(
+        &self,
+        fresh: Option<Descriptor>,
+        is_socket: impl Fn(c_int) -> bool,
+    ) -> Option<Descriptor> {
         let fresh = fresh?;
         let number = fresh.as_raw_fd();
         if number <= self.safe.load(Ordering::Relaxed) {
@@ -191,53 +195,79 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::collections::BTreeMap;
+    use std::collections::BTreeSet;
+    use std::rc::Rc;
 
     use super::*;
 
+    /// Number in a model of a process, so that other tests of this process take none of them.
+    struct Number {
+        number: c_int,
+        open: Rc<RefCell<BTreeSet<c_int>>>,
+    }
+
+    impl Number {
+        /// Opens the lowest free number, as the kernel does.
+        fn open(open: &Rc<RefCell<BTreeSet<c_int>>>) -> Number {
+            let number = (0..).find(|number| open.borrow_mut().insert(*number));
+            Number {
+                number: number.expect("a free number"),
+                open: open.clone(),
+            }
+        }
+    }
+
+    impl AsRawFd for Number {
+        fn as_raw_fd(&self) -> c_int {
+            self.number
+        }
+    }
+
+    impl Drop for Number {
+        fn drop(&mut self) {
+            self.open.borrow_mut().remove(&self.number);
+        }
+    }
+
     /// Connections as HAProxy accepts them: a socket gets the lowest free number, then a job asks
     /// for a descriptor.
+    #[derive(Default)]
     struct Server {
-        table: Table,
-        sockets: RefCell<BTreeMap<c_int, OwnedFd>>,
-        kept: Vec<OwnedFd>,
+        table: Table<Number>,
+        open: Rc<RefCell<BTreeSet<c_int>>>,
+        sockets: Vec<Number>,
+        kept: Vec<Number>,
+    }
+
+    impl Default for Table<Number> {
+        fn default() -> Self {
+            Table::new()
+        }
     }
 
     impl Server {
-        fn new() -> Server {
-            Server {
-                table: Table::new(),
-                sockets: RefCell::default(),
-                kept: Vec::new(),
-            }
-        }
-
         fn connect(&mut self) -> Option<c_int> {
             self.accept();
             self.job()
         }
 
         fn accept(&mut self) {
-            let socket = rustix::io::dup(std::io::stderr()).expect("a descriptor");
-            let number = socket.as_raw_fd();
-            self.sockets.borrow_mut().insert(number, socket);
+            self.sockets.push(Number::open(&self.open));
         }
 
         fn job(&mut self) -> Option<c_int> {
-            let sockets = &self.sockets;
-            let fd = self
-                .table
-                .take(open(), |fd| sockets.borrow().contains_key(&fd))?;
-            let number = fd.as_raw_fd();
-            self.kept.push(fd);
-            assert!(sockets.borrow().keys().any(|&socket| socket > number));
+            let is_socket = |fd| self.sockets.iter().any(|socket| socket.number == fd);
+            let kept = self.table.take(Some(Number::open(&self.open)), is_socket)?;
+            let number = kept.number;
+            self.kept.push(kept);
+            assert!(self.sockets.iter().any(|socket| socket.number > number));
             Some(number)
         }
     }
 
     #[test]
     fn a_descriptor_is_below_a_socket_of_the_server() {
-        let mut server = Server::new();
+        let mut server = Server::default();
         // One connection after the other: the first few get none.
         let got = (0..50).filter(|_| server.connect().is_some()).count();
         assert!(got >= 40, "{got}");
@@ -251,7 +281,7 @@ mod tests {
     /// Many connections come at once, and only one comes after them.
     #[test]
     fn one_further_socket_is_enough_for_all_that_came_before_it() {
-        let mut server = Server::new();
+        let mut server = Server::default();
         (0..50).for_each(|_| server.accept());
         let got = (0..50).filter(|_| server.job().is_some()).count();
         assert_eq!(got, 0);
@@ -263,10 +293,10 @@ mod tests {
     /// HAProxy accepts a socket beyond its table, and closes it at once.
     #[test]
     fn a_socket_that_is_gone_says_nothing_of_the_table() {
-        let table = Table::new();
+        let (table, open) = (Table::new(), Rc::default());
         let take = |sockets: &[c_int]| {
-            let fresh = open().expect("a descriptor");
-            let (number, looks) = (fresh.as_raw_fd(), RefCell::new(Vec::new()));
+            let fresh = Number::open(&open);
+            let (number, looks) = (fresh.number, RefCell::new(Vec::new()));
             let is_socket = |fd: c_int| {
                 looks.borrow_mut().push(fd);
                 sockets.contains(&(fd - number))
