@@ -1,7 +1,7 @@
 //! Speed of operations on large arrays: the variants of each take turns in one process.
 //!
 //! ```text
-//! cargo test --profile tools -p lockstep-kernels --test bulk_speed -- --ignored --nocapture
+//! cargo test --release -p lockstep-kernels --test bulk_speed -- --ignored --nocapture
 //! ```
 
 mod common;

@@ -238,9 +238,8 @@ fn try_versions(
     end: Option<Instant>,
     releases: &mut Releases,
 ) -> Outcome<Table> {
-    let mut bench = Bench::new()?;
+    let bench = Bench::new()?;
     bench.proves_itself()?;
-    bench.release = bench.release.add_benchmarks()?;
     let mut table = Table::default();
     for &(name, source) in VERSIONS.iter().filter(|(name, _)| wanted(name)) {
         if end.is_some_and(|end| Instant::now() > end) {
@@ -304,7 +303,7 @@ fn has_ml_dsa(version: &str) -> bool {
 impl Bench {
     fn new() -> Outcome<Bench> {
         Ok(Bench {
-            release: dist::build()?,
+            release: dist::build_with_benchmarks()?,
             machine: Machine::here()?,
             // Other lanes do not compute all operations that the counters must show.
             backend: match backends()[0] {
@@ -408,9 +407,9 @@ impl Bench {
         let script = command::root().join("rig/matrix").join(SCRIPT);
         fs::copy(&script, root.directory.join(SCRIPT)).map_err(on(&script, "copy"))?;
         if has_ml_dsa(&root.version()?) {
-            let mut build = cargo(["build", "--package", "lockstep-bench", "--profile", "tools"]);
+            let mut build = cargo(["build", "--package", "lockstep-bench", "--release"]);
             quietly(build.args(["--example", CLIENT]))?;
-            let client = target_directory().join("tools/examples").join(CLIENT);
+            let client = target_directory().join("release/examples").join(CLIENT);
             fs::copy(&client, root.directory.join(CLIENT)).map_err(on(&client, "copy"))?;
         }
         if succeeds("cc", &["--version"]) {

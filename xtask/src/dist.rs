@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use crate::command::{
     Failure, Outcome, build_as_tests, cargo, cargo_home, loudly, on, quietly, root,
@@ -52,13 +51,6 @@ impl Dist {
         self.directory.join(BENCHMARKS)
     }
 
-    /// Builds the program that measures, too, as the module is built: figures are of that code.
-    pub fn add_benchmarks(self) -> Outcome<Dist> {
-        loudly(release(MODULE).args(["-p", "lockstep-bench", "--bin", BENCHMARKS]))?;
-        release_file(MODULE, BENCHMARKS, &self.benchmarks())?;
-        Ok(self)
-    }
-
     /// A counter of all processes that counted into a directory, also of the ones that have ended.
     pub fn total(&self, name: &str, counters: &Path) -> Outcome<u64> {
         let mut stat = Command::new(self.command());
@@ -87,12 +79,12 @@ impl Dist {
     }
 }
 
-/// `cargo build` of a release by a profile: the same bytes in whatever directory the workspace
-/// stands, and cargo's own.
-fn release(profile: &str) -> Command {
+/// `cargo build` of a release: the same bytes in whatever directory the workspace stands, and
+/// cargo's own.
+fn release() -> Command {
     // The first word has the list of all crates written into the file.
     let audited = setup::has_auditable().then_some("auditable");
-    let build = ["build", "--locked", "--profile", profile];
+    let build = ["build", "--locked", "--release"];
     let mut build = cargo(audited.into_iter().chain(build));
     without_places(&mut build);
     build
@@ -115,26 +107,17 @@ pub fn without_places(build: &mut Command) {
     }
 }
 
-/// The profile of the module.
-const MODULE: &str = "release";
-
-/// The profile of the programs, which are sooner built. It has a directory of its own.
-const PROGRAMS: &str = "tools";
-
 const COMMAND: &str = "lockstep";
 const BENCHMARKS: &str = "lockstep-bench";
 
-fn build_module() -> Outcome {
-    loudly(release(MODULE).args(["-p", "lockstep-provider", "--lib"]))
-}
-
-/// Builds these programs, with more arguments. Both packages are chosen always: each alone needs
-/// fewer features of some crates, for which cargo would build the kernels once more.
-fn build_programs(names: &[&str], arguments: &[&str]) -> Outcome {
-    let mut build = release(PROGRAMS);
-    build.args(["-p", "lockstep-cli", "-p", "lockstep-bench"]);
-    build.args(names.iter().flat_map(|name| ["--bin", name]));
-    loudly(build.args(arguments))
+/// Builds these targets of the module and the programs. All packages are chosen always: fewer would
+/// need fewer features of some crates, for which cargo would build the kernels once more.
+fn build_release(targets: &[&str]) -> Outcome {
+    let mut build = release();
+    for package in ["lockstep-provider", "lockstep-cli", "lockstep-bench"] {
+        build.args(["--package", package]);
+    }
+    loudly(build.args(targets))
 }
 
 /// `dist/`.
@@ -171,7 +154,7 @@ pub fn faulty() -> Outcome<Dist> {
 /// one file to cargo.
 pub fn laboratory() -> Outcome<Dist> {
     let target = target_directory().join("laboratory");
-    let mut build = release(MODULE);
+    let mut build = release();
     build.args(["-p", "lockstep-provider", "--lib"]);
     build.args(["--features", "lockstep-provider/laboratory"]);
     loudly(build.arg("--target-dir").arg(&target))?;
@@ -191,16 +174,12 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
                 Flavour::Benchmarks => [COMMAND, BENCHMARKS].as_slice(),
                 _ => &[COMMAND],
             };
-            // Each compiles the kernels for itself, for a minute and on one thread.
-            thread::scope(|scope| {
-                let module = scope.spawn(build_module);
-                let built = build_programs(programs, &[]);
-                module.join().expect("a build does not panic").and(built)
-            })?;
+            let bins = programs.iter().flat_map(|name| ["--bin", name]);
+            build_release(&["--lib"].into_iter().chain(bins).collect::<Vec<_>>())?;
             for program in programs {
-                release_file(PROGRAMS, program, &directory.join(program))?;
+                release_file(program, &directory.join(program))?;
             }
-            release_file(MODULE, "liblockstep.so", &module)?;
+            release_file("liblockstep.so", &module)?;
         }
         Flavour::FaultInjection => {
             build_as_tests(&["--lib"])?;
@@ -218,15 +197,15 @@ pub fn place_module(built: &Path, directory: &Path) -> Outcome {
     fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     replace(built, &directory.join("lockstep.so"))?;
     configure(directory)?;
-    release_file(PROGRAMS, COMMAND, &directory.join(COMMAND))
+    release_file(COMMAND, &directory.join(COMMAND))
 }
 
 /// The name of a defect that tests plant (`ops/src/fault.rs`). No release has it.
 const PLANTED: &[u8] = b"ignored-randomness";
 
 /// Puts a file of a release in place, with the commit in it where one is known.
-fn release_file(profile: &str, name: &str, to: &Path) -> Outcome {
-    let from = target_directory().join(profile).join(name);
+fn release_file(name: &str, to: &Path) -> Outcome {
+    let from = target_directory().join("release").join(name);
     let built = fs::read(&from).map_err(on(&from, "read"))?;
     if built.windows(PLANTED.len()).any(|part| part == PLANTED) {
         return Err(Failure::new(format!(
@@ -307,9 +286,9 @@ fn in_one_step(to: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
 /// Writes the `openssl.cnf` that loads the module of this directory. The command makes it, as it
 /// reads the system's own file with libcrypto's parser.
 fn configure(directory: &Path) -> Outcome {
-    build_programs(&[COMMAND], &["--quiet"])?;
+    build_release(&["--bin", COMMAND, "--quiet"])?;
     let path = directory.join("openssl.cnf");
-    let mut print = Command::new(target_directory().join(PROGRAMS).join(COMMAND));
+    let mut print = Command::new(target_directory().join("release").join(COMMAND));
     print
         .args(["configuration", "--module"])
         .arg(directory.join("lockstep.so"))
@@ -328,6 +307,8 @@ fn configure(directory: &Path) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
     use crate::command::Failure;
     use std::thread;

@@ -64,7 +64,7 @@ pub fn run(base: Option<&str>) -> Outcome {
     let before = program_of(&base).map_err(|failure| {
         failure.remedy("name a commit that this Rust builds: cargo xtask ledger COMMIT")
     })?;
-    let built = dist::build()?.add_benchmarks()?;
+    let built = dist::build_with_benchmarks()?;
     let now = built.benchmarks();
     println!("{} beside {base} on {}", machine.commit, machine.cpu);
 

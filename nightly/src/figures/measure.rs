@@ -95,7 +95,7 @@ pub const OTHERS: &[(&str, Source)] = &[
 /// Measures this machine into docs/benchmarks/record/DATE-CPU, over a record of the same day.
 pub fn measure(extent: Extent) -> Outcome {
     let machine = Machine::here()?;
-    let built = dist::build()?.add_benchmarks()?;
+    let built = dist::build_with_benchmarks()?;
     let busy = busy_cpus()?;
     let (slice, half_turn, turn, paced_turn, keys, costs) = match extent {
         Extent::Full => ("0.5", "0.5", "1", "2", KEYS, costs::FULL),
@@ -194,7 +194,7 @@ pub fn measure(extent: Extent) -> Outcome {
 /// Measures the further servers into the record that there is of today and of these kernels.
 pub fn measure_further() -> Outcome {
     let machine = Machine::here()?;
-    let built = dist::build()?.add_benchmarks()?;
+    let built = dist::build_with_benchmarks()?;
     let directory = record::of_today(&machine);
     let read = |name: &str| {
         let path = directory.join(name);
