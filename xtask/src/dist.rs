@@ -311,7 +311,6 @@ mod tests {
 
     use super::*;
     use crate::command::Failure;
-    use std::thread;
 
     #[test]
     fn files_put_in_place_at_the_same_time_are_whole_and_where_they_belong() {
