@@ -130,7 +130,7 @@ impl Thread<'_> {
                 let pairs = own.as_bytes().iter().zip(other.as_bytes());
                 pairs.fold(0, |bits, (one, other)| bits | (one ^ other)) != 0
             };
-            !is_zero(own) && other.is_none_or(differ)
+            other.map_or(!is_zero(own), differ)
         };
         if again.iter().zip(&computed).any(is_wrong) {
             device.distrust();

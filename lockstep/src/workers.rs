@@ -198,8 +198,9 @@ impl Workers {
                 let back: usize = blocks.iter().map(Range::len).sum();
                 queue.leave_device(parts((items, place), blocks));
                 done.fetch_add(number - back, Ordering::Relaxed);
-                // The time in which a driver compiles tells nothing.
-                if programs == Some(share.device.programs()) {
+                // The time in which a driver compiles tells nothing, nor does that of items which the
+                // device refuses.
+                if back == 0 && programs == Some(share.device.programs()) {
                     share.note(number, time);
                 }
             }
@@ -240,7 +241,12 @@ impl Workers {
             };
             while ended.load(Ordering::Acquire) < started {
                 thread::park_timeout(WATCH);
-                if !queue.is_stopped() && watch(done.load(Ordering::Relaxed)).is_break() {
+                // Results that are complete are not stopped.
+                let has_ended = ended.load(Ordering::Acquire) == started;
+                if !has_ended
+                    && !queue.is_stopped()
+                    && watch(done.load(Ordering::Relaxed)).is_break()
+                {
                     queue.stop();
                 }
             }

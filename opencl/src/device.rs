@@ -38,9 +38,13 @@ pub struct Description {
     pub is_gpu: bool,
 }
 
-/// Lists the devices of all platforms, in the order of their numbers.
+/// Lists the devices of all platforms, in the order of their numbers, up to the first platform that
+/// fails. If that is the first one, returns its failure.
 pub fn devices() -> Result<Vec<Description>, Error> {
-    let listed = list(&Api::load()?)?;
+    let (listed, all) = list(&Api::load()?)?;
+    if listed.is_empty() {
+        all?;
+    }
     Ok(listed.into_iter().map(|(_, device)| device).collect())
 }
 
@@ -142,11 +146,12 @@ impl Device {
 
     fn open_by(api: Api, name: &str) -> Result<Device, Error> {
         let api = Arc::new(api);
-        let mut listed = list(&api)?;
+        let (mut listed, all) = list(&api)?;
         let place = listed.iter().position(|(_, device)| device.name == name);
         let (id, description) = match place {
             Some(place) => listed.swap_remove(place),
             None => {
+                all?;
                 let (name, count) = (name.to_owned(), listed.len());
                 return Err(Error::NoDevice { name, count });
             }
@@ -340,10 +345,14 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Lists the devices with their handles.
+/// Devices with their handles, and whether these are all: the devices behind a platform that fails
+/// are left out, since the numbers of some would be those of other devices.
+type List = (Vec<(Id, Description)>, Result<(), Error>);
+
+/// Lists the devices.
 ///
 /// One thread at a time: PoCL 3.1 crashes if several threads begin with it.
-fn list(api: &Api) -> Result<Vec<(Id, Description)>, Error> {
+fn list(api: &Api) -> Result<List, Error> {
     static LISTING: Mutex<()> = Mutex::new(());
     let _listing = locked(&LISTING);
     #[allow(unused_mut, reason = "only tests change the list")]
@@ -355,15 +364,10 @@ fn list(api: &Api) -> Result<Vec<(Id, Description)>, Error> {
     if api.plan.doubles() {
         platforms.extend(platforms.clone());
     }
-    // A broken platform does not hide the devices of others.
-    let (mut listed, mut broken) = (Vec::new(), Ok(()));
-    for platform in platforms {
-        broken = broken.and(list_platform(api, platform, &mut listed));
-    }
-    match listed.is_empty() {
-        true => broken.map(|()| listed),
-        false => Ok(listed),
-    }
+    let mut listed = Vec::new();
+    let mut platforms = platforms.into_iter();
+    let all = platforms.try_for_each(|platform| list_platform(api, platform, &mut listed));
+    Ok((listed, all))
 }
 
 /// Appends the devices of a platform to a list.

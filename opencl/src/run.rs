@@ -179,6 +179,8 @@ impl<'a> Run<'a> {
         let event = unsafe { parts.queue.read(buffer, &mut parts.words[last]) }?;
         parts.events.push(event);
         let mut ended = self.end()?;
+        // The device may have been found wrong meanwhile, by another piece.
+        self.device.insist_on_use()?;
         #[allow(unused_mut, reason = "only tests change results")]
         let mut result = std::mem::take(&mut ended.words[last]);
         #[cfg(feature = "fault-injection")]

@@ -121,8 +121,9 @@ fn a_device_of_which_all_calls_fail_is_told_and_leaves_little_behind() {
     panic!("no end");
 }
 
+/// A private key goes to no device but the one that was named before a platform failed.
 #[test]
-fn a_broken_platform_hides_no_other() {
+fn a_broken_platform_changes_no_number() {
     if common::device().is_none() {
         return;
     }
@@ -132,14 +133,14 @@ fn a_broken_platform_hides_no_other() {
             plan.fail(number, false);
         })
     };
-    let both = open(usize::MAX, "opencl:1").expect("the second platform");
-    let first = both.description().product.clone();
+    open(usize::MAX, "opencl:1").expect("the second platform");
     assert!(open(usize::MAX, "opencl:2").is_err());
     // The calls of the first platform, behind two that list both.
     for number in 2..6 {
-        let left = open(number, "opencl:0").expect("a device of the other platform");
-        assert_eq!(left.description().product, first, "{number}");
-        assert!(open(number, "opencl:1").is_err(), "{number}");
+        for name in ["opencl:0", "opencl:1"] {
+            let failure = open(number, name).map(|_| ());
+            assert!(matches!(failure, Err(Error::Call { .. })), "{failure:?}");
+        }
     }
 }
 
