@@ -85,8 +85,9 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Places of results. Result `i` goes to `data + i * stride`; a shorter one is followed by zeros.
-/// A call whose rows are too short for its results computes nothing.
+/// Places of results. Result `i` goes to `data + i * stride`. Each takes as many bytes as the longest
+/// result of its kind; a shorter one is followed by zeros. Bytes between rows are left alone. A call
+/// whose rows are too short for its results computes nothing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
@@ -143,10 +144,10 @@ impl Places {
             reasons,
         } = self.output;
         assert!(results.len() == self.count && results.width() <= stride);
-        // SAFETY: the caller's promise; the size was checked.
-        let data = unsafe { places(data, stride * self.count) }?;
         for (number, result) in results.iter().enumerate() {
-            let row = &mut data[stride * number..][..stride];
+            // SAFETY: the caller's promise; the size was checked. Bytes between two rows may be of
+            // other fields of the caller's.
+            let row = unsafe { places(data.wrapping_add(stride * number), results.width()) }?;
             let found = result.unwrap_or_default();
             row[..found.len()].copy_from_slice(found);
             row[found.len()..].fill(0);

@@ -100,7 +100,7 @@ unsafe fn scheme(name: *const c_char, options: u32) -> Result<Scheme, Status> {
 
 /// Checks `count` signatures of one scheme ("ES256", "ES384", "Ed25519", "RS256", "PS256",
 /// "ML-DSA-44" and others). Sets `reasons[i]` to 0 for a good signature, and to the code of a
-/// reason for another one.
+/// reason for another one, and for all if the call fails.
 ///
 /// # Safety
 ///
@@ -117,15 +117,18 @@ pub unsafe extern "C" fn lockstep_verify_many(
     reasons: *mut u8,
 ) -> Status {
     guarded(|| {
+        // SAFETY: the caller's promise.
+        let reasons = unsafe { places(reasons, count) }?;
+        // No signature is good if the call fails.
+        reasons.fill(Reason::Internal as u8);
         // SAFETY: the caller's promises.
-        let (workers, scheme, keys, messages, signatures, reasons) = unsafe {
+        let (workers, scheme, keys, messages, signatures) = unsafe {
             (
                 self::workers(workers)?,
                 self::scheme(scheme, options)?,
                 Keys::at(keys, count)?,
                 Column::at(messages, count)?,
                 Column::at(signatures, count)?,
-                places(reasons, count)?,
             )
         };
         let items = rows(count, |number| ToVerify {

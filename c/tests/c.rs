@@ -180,7 +180,7 @@ fn columns_of_each_form_are_read() {
             count: 2,
             index: index.as_ptr(),
         };
-        let (mut signatures, mut lengths, mut reasons) = ([0; 4 * 80], [0; 4], [9; 4]);
+        let (mut signatures, mut lengths, mut reasons) = ([9; 4 * 80], [0; 4], [9; 4]);
         let signed = Output {
             lengths: lengths.as_mut_ptr(),
             reasons: reasons.as_mut_ptr(),
@@ -201,6 +201,7 @@ fn columns_of_each_form_are_read() {
             lengths.iter().all(|length| (68..=72).contains(length)),
             "{lengths:?}"
         );
+        assert!(signatures.chunks(80).all(|row| row[72..] == [9; 8]));
 
         let packed: Vec<u8> = signatures
             .chunks(80)
@@ -407,7 +408,7 @@ fn short_rows_are_refused_before_work_begins() {
 #[test]
 fn arguments_that_cannot_be_are_refused() {
     let workers = lockstep_workers_new(1);
-    let (bytes, mut reasons) = ([7; 64], [0; 2]);
+    let bytes = [7; 64];
     let keys = Keys {
         objects: ptr::null(),
         count: 0,
@@ -436,9 +437,9 @@ fn arguments_that_cannot_be_are_refused() {
     // SAFETY: each pointer is null or to a place of the length that is given; columns that are
     // refused are not read.
     unsafe {
-        let mut verify = |scheme, options, count, keys: *const Keys, texts: *const Column| {
-            let reasons = reasons.as_mut_ptr();
-            lockstep_verify_many(
+        let verify = |scheme, options, count, keys: *const Keys, texts: *const Column| {
+            let mut reasons = [0; 2];
+            let status = lockstep_verify_many(
                 workers,
                 scheme,
                 options,
@@ -446,8 +447,10 @@ fn arguments_that_cannot_be_are_refused() {
                 keys,
                 texts,
                 &signatures,
-                reasons,
-            )
+                reasons.as_mut_ptr(),
+            );
+            assert_eq!(reasons.map(|code| code > 0), [count > 0; 2]);
+            status
         };
         let scheme = name(c"Ed25519");
         assert_eq!(verify(scheme, 0, 2, &keys, &texts), Status::Ok);
@@ -484,7 +487,6 @@ fn arguments_that_cannot_be_are_refused() {
         lockstep_workers_free(workers);
         lockstep_workers_free(ptr::null_mut());
     }
-    assert_eq!(reasons.map(|code| code > 0), [true; 2]);
     // SAFETY: the library's texts end with a zero.
     let text = |code| unsafe { std::ffi::CStr::from_ptr(lockstep_reason_text(code)) };
     for reason in lockstep::Reason::ALL {

@@ -1,10 +1,10 @@
 //! Tables of the multiples of public keys.
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use lockstep_ops::PreparedKey;
+use once_cell::race::OnceBox;
 
 /// Number of checks after which a key gets its table. A table costs as much time as 8 to 23 checks,
 /// and saves more than half of each later one.
@@ -47,7 +47,8 @@ impl Drop for Room {
 pub(crate) struct Table {
     /// Number of checks with the key.
     checks: AtomicU32,
-    prepared: OnceLock<Option<PreparedKey>>,
+    /// A cell that no thread waits for: a forked child inherits none half made.
+    prepared: OnceBox<Option<PreparedKey>>,
 }
 
 impl Table {
@@ -58,13 +59,16 @@ impl Table {
 
     /// Makes the table, unless there is one. A key that is not a point gets none.
     pub(crate) fn make(&self, prepare: impl FnOnce() -> Option<PreparedKey>) {
-        self.prepared.get_or_init(|| {
-            let prepared = prepare();
-            let bytes = prepared.as_ref().map_or(0, PreparedKey::table_bytes);
-            debug_assert!(bytes <= LARGEST_BYTES);
+        if self.prepared.get().is_some() {
+            return;
+        }
+        let prepared = prepare();
+        let bytes = prepared.as_ref().map_or(0, PreparedKey::table_bytes);
+        debug_assert!(bytes <= LARGEST_BYTES);
+        // Another thread may have made it meanwhile.
+        if self.prepared.set(Box::new(prepared)).is_ok() {
             BYTES.fetch_add(bytes, Ordering::Relaxed);
-            prepared
-        });
+        }
     }
 
     pub(crate) fn get(&self) -> Option<&PreparedKey> {
