@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::{self, Builder};
 
 use crate::device::RsaPrivate;
 use crate::table::Table;
-use crate::workers::chosen;
+use crate::workers::{STACK, chosen};
 use lockstep_ops::{
     Backend, Curve, EcKey, Ed25519Key, Kem, KemKey, Lanes, MlDsa, MlDsaKey, RsaComponents, RsaKey,
     RsaPublicKey, Secret, Unsupported,
@@ -250,12 +252,11 @@ impl PublicKey {
     /// signatures gets its table by itself.
     pub fn prepare(&self) {
         self.table.make(|| {
-            let lanes = lanes();
-            let prepared = match &self.half {
+            let prepared = with_lanes(|lanes| match &self.half {
                 Public::Ec(curve, point) => lanes.prepare_ecdsa(*curve, &[point]).pop(),
                 Public::Ed25519(key) => lanes.prepare_ed25519(&[key]).pop(),
                 _ => None,
-            };
+            });
             prepared?.ok()
         });
     }
@@ -300,10 +301,18 @@ fn without_zeros(number: &[u8]) -> &[u8] {
     &number[zeros..]
 }
 
-/// Returns lanes for a single key. If `LOCKSTEP_LANES` is wrong, these are the portable ones;
-/// `Workers::try_new` reports the error.
-fn lanes() -> Lanes {
-    Lanes::new(chosen().unwrap_or(Backend::PORTABLE), 1, 0)
+/// Computes with lanes for a single key, on a thread with room for them, since the caller's stack
+/// may be small. Only where no thread can start, computes on the caller's own. If `LOCKSTEP_LANES`
+/// is wrong, the lanes are the portable ones; `Workers::try_new` reports the error.
+fn with_lanes<T: Send>(compute: impl Fn(&Lanes) -> T + Sync) -> T {
+    let lanes = Lanes::new(chosen().unwrap_or(Backend::PORTABLE), 1, 0);
+    thread::scope(|scope| {
+        let thread = Builder::new().stack_size(STACK);
+        match thread.spawn_scoped(scope, || compute(&lanes)) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => compute(&lanes),
+        }
+    })
 }
 
 /// Takes a point of SEC 1, compressed or not.
@@ -311,7 +320,7 @@ pub(crate) fn point(curve: Curve, bytes: &[u8]) -> Result<Public, KeyError> {
     let point = match bytes {
         [4, coordinates @ ..] if coordinates.len() == 2 * curve.bytes() => bytes.into(),
         [2 | 3, ..] => {
-            let point = lanes().ec_point(curve, bytes);
+            let point = with_lanes(|lanes| lanes.ec_point(curve, bytes));
             point.ok_or(KeyError::Malformed)?.into()
         }
         _ => return Err(KeyError::Malformed),
@@ -419,12 +428,15 @@ impl PrivateKey {
         let public = match &half {
             Private::Rsa(_) => return Err(KeyError::Algorithm),
             Private::Ec(key) => {
-                let point = lanes().ec_public(key).ok_or(KeyError::Malformed)?;
+                let point = with_lanes(|lanes| lanes.ec_public(key));
+                let point = point.ok_or(KeyError::Malformed)?;
                 Public::Ec(key.curve(), point.into())
             }
-            Private::Ed25519(key) => Public::Ed25519(lanes().ed25519_public(key)),
+            Private::Ed25519(key) => {
+                Public::Ed25519(with_lanes(|lanes| lanes.ed25519_public(key)))
+            }
             Private::X25519(key) => {
-                let public = lanes().x25519_public(key.as_bytes());
+                let public = with_lanes(|lanes| lanes.x25519_public(key.as_bytes()));
                 Public::X25519(public.ok_or(KeyError::Malformed)?)
             }
             Private::MlDsa(key) => {

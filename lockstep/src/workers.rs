@@ -16,7 +16,7 @@ use crate::rates::{Measured, locked};
 
 /// Size of a thread's stack. Lanes need [`lockstep_ops::ROOM_BYTES`], and builds without
 /// optimisation more besides.
-const STACK: usize = 2 << 20;
+pub(crate) const STACK: usize = 2 << 20;
 
 /// Average number of passes for each one that is checked, where not all results are checked.
 const CHECK_EVERY: u32 = 64;
