@@ -432,9 +432,7 @@ impl PrivateKey {
                 let point = point.ok_or(KeyError::Malformed)?;
                 Public::Ec(key.curve(), point.into())
             }
-            Private::Ed25519(key) => {
-                Public::Ed25519(with_lanes(|lanes| lanes.ed25519_public(key)))
-            }
+            Private::Ed25519(key) => Public::Ed25519(with_lanes(|lanes| lanes.ed25519_public(key))),
             Private::X25519(key) => {
                 let public = with_lanes(|lanes| lanes.x25519_public(key.as_bytes()));
                 Public::X25519(public.ok_or(KeyError::Malformed)?)
