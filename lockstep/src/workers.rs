@@ -198,7 +198,7 @@ impl Workers {
                 let back: usize = blocks.iter().map(Range::len).sum();
                 queue.leave_device(parts((items, place), blocks));
                 done.fetch_add(number - back, Ordering::Relaxed);
-                // The time in which a driver compiles tells nothing, nor does that of refused items.
+                // The time in which a driver compiles tells nothing, nor that of refused items.
                 if back == 0 && programs == Some(share.device.programs()) {
                     share.note(number, time);
                 }
