@@ -79,8 +79,9 @@ typedef struct LockstepPrivateKeys {
   const uint32_t *index;
 } LockstepPrivateKeys;
 
-// Places of results. Result `i` goes to `data + i * stride`; a shorter one is followed by zeros.
-// A call whose rows are too short for its results computes nothing.
+// Places of results. Result `i` goes to `data + i * stride`. Each takes as many bytes as the
+// longest result of its kind; a shorter one is followed by zeros. Bytes between rows are left
+// alone. A call whose rows are too short for its results computes nothing.
 typedef struct LockstepOutput {
   // First byte.
   uint8_t *data;
@@ -110,7 +111,7 @@ void lockstep_workers_free(struct LockstepWorkers *workers);
 
 // Checks `count` signatures of one scheme ("ES256", "ES384", "Ed25519", "RS256", "PS256",
 // "ML-DSA-44" and others). Sets `reasons[i]` to 0 for a good signature, and to the code of a
-// reason for another one.
+// reason for another one, and for all if the call fails.
 //
 // # Safety
 //

@@ -85,9 +85,9 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Places of results. Result `i` goes to `data + i * stride`. Each takes as many bytes as the longest
-/// result of its kind; a shorter one is followed by zeros. Bytes between rows are left alone. A call
-/// whose rows are too short for its results computes nothing.
+/// Places of results. Result `i` goes to `data + i * stride`. Each takes as many bytes as the
+/// longest result of its kind; a shorter one is followed by zeros. Bytes between rows are left
+/// alone. A call whose rows are too short for its results computes nothing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
