@@ -20,7 +20,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use xtask::command::{
-    self, Failure, Outcome, cargo, insist_on_known, on, quietly, succeeds, target_directory, within,
+    self, Failure, Outcome, build_as_tests, insist_on_known, on, quietly, succeeds,
+    target_directory, within,
 };
 use xtask::dist::{self, Dist};
 use xtask::work::{Ran, Share};
@@ -407,9 +408,8 @@ impl Bench {
         let script = command::root().join("rig/matrix").join(SCRIPT);
         fs::copy(&script, root.directory.join(SCRIPT)).map_err(on(&script, "copy"))?;
         if has_ml_dsa(&root.version()?) {
-            let mut build = cargo(["build", "--package", "lockstep-bench", "--release"]);
-            quietly(build.args(["--example", CLIENT]))?;
-            let client = target_directory().join("release/examples").join(CLIENT);
+            build_as_tests(&["--example", CLIENT])?;
+            let client = target_directory().join("debug/examples").join(CLIENT);
             fs::copy(&client, root.directory.join(CLIENT)).map_err(on(&client, "copy"))?;
         }
         if succeeds("cc", &["--version"]) {
