@@ -37,8 +37,12 @@ pub fn run(options: &Options) -> Outcome {
         Failure::new(error.to_string())
             .remedy("install a driver of OpenCL, or `pocl-opencl-icd` for a device on the CPU")
     };
-    let devices = devices().map_err(told)?;
-    if devices.is_empty() {
+    let (devices, failure) = devices().map_err(told)?;
+    if let Some(failure) = failure {
+        outln!(
+            "A platform fails: its further devices, and those behind it, are left out. {failure}"
+        );
+    } else if devices.is_empty() {
         outln!("OpenCL has no device.");
     }
     for device in devices {

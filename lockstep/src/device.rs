@@ -34,12 +34,13 @@ pub struct DeviceState {
     pub rates: Vec<DeviceRate>,
 }
 
-/// Lists the devices of this machine.
+/// Lists the devices of this machine, up to the first platform of OpenCL that fails, and that
+/// failure.
 ///
 /// # Errors
 ///
 /// [`DeviceError::NoLoader`] where OpenCL is not installed, and others.
-pub fn devices() -> Result<Vec<DeviceDescription>, DeviceError> {
+pub fn devices() -> Result<(Vec<DeviceDescription>, Option<DeviceError>), DeviceError> {
     opencl::devices()
 }
 

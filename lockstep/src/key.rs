@@ -252,11 +252,13 @@ impl PublicKey {
     /// signatures gets its table by itself.
     pub fn prepare(&self) {
         self.table.make(|| {
-            let prepared = with_lanes(|lanes| match &self.half {
-                Public::Ec(curve, point) => lanes.prepare_ecdsa(*curve, &[point]).pop(),
-                Public::Ed25519(key) => lanes.prepare_ed25519(&[key]).pop(),
+            let prepared = match &self.half {
+                Public::Ec(curve, point) => {
+                    with_lanes(|lanes| lanes.prepare_ecdsa(*curve, &[point]).pop())
+                }
+                Public::Ed25519(key) => with_lanes(|lanes| lanes.prepare_ed25519(&[key]).pop()),
                 _ => None,
-            });
+            };
             prepared?.ok()
         });
     }

@@ -460,6 +460,16 @@ mod tests {
     }
 
     #[test]
+    fn a_device_whose_secrets_are_zeros_is_given_up() {
+        let Some(workers) = workers() else { return };
+        workers.devices[0].plan().blank();
+        for _ in (0..100).take_while(|_| workers.devices[0].is_usable()) {
+            agree(&workers, 300);
+        }
+        assert_eq!(workers.devices[0].failure(), Some(DeviceError::WrongResult));
+    }
+
+    #[test]
     fn a_device_is_trusted_with_keys_that_are_wrong() {
         let Some(workers) = workers() else { return };
         // Another exponent modulo p − 1: the parts fit, and every result is wrong.

@@ -39,13 +39,11 @@ pub struct Description {
 }
 
 /// Lists the devices of all platforms, in the order of their numbers, up to the first platform that
-/// fails. If that is the first one, returns its failure.
-pub fn devices() -> Result<Vec<Description>, Error> {
+/// fails, and that failure.
+pub fn devices() -> Result<(Vec<Description>, Option<Error>), Error> {
     let (listed, all) = list(&Api::load()?)?;
-    if listed.is_empty() {
-        all?;
-    }
-    Ok(listed.into_iter().map(|(_, device)| device).collect())
+    let devices = listed.into_iter().map(|(_, device)| device).collect();
+    Ok((devices, all.err()))
 }
 
 /// A program or why the compiler refuses it, with its source and the words of its numbers.

@@ -17,6 +17,8 @@ pub struct Plan {
     hangs: AtomicBool,
     /// Whether results are wrong.
     lies: AtomicBool,
+    /// Whether results are zeros.
+    blanks: AtomicBool,
     /// The function that failed.
     failed: Mutex<Option<&'static str>>,
     /// Whether each platform is listed twice.
@@ -33,6 +35,7 @@ impl Default for Plan {
             for_good: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             lies: AtomicBool::new(false),
+            blanks: AtomicBool::new(false),
             failed: Mutex::new(None),
             doubles: AtomicBool::new(false),
             objects: AtomicIsize::new(0),
@@ -58,6 +61,11 @@ impl Plan {
     /// Makes a bit of each word of the results wrong, or right again.
     pub fn lie(&self, lies: bool) {
         self.lies.store(lies, Ordering::SeqCst);
+    }
+
+    /// Makes all results zeros.
+    pub fn blank(&self) {
+        self.blanks.store(true, Ordering::SeqCst);
     }
 
     /// Lists each platform twice.
@@ -104,6 +112,10 @@ impl Plan {
 
     pub(crate) fn hangs(&self) -> bool {
         self.hangs.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn blanks(&self) -> bool {
+        self.blanks.load(Ordering::SeqCst)
     }
 
     pub(crate) fn lies(&self) -> bool {

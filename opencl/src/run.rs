@@ -184,8 +184,15 @@ impl<'a> Run<'a> {
         #[allow(unused_mut, reason = "only tests change results")]
         let mut result = std::mem::take(&mut ended.words[last]);
         #[cfg(feature = "fault-injection")]
-        if self.device.plan().lies() {
-            result.iter_mut().for_each(|word| *word ^= 1);
+        {
+            let plan = self.device.plan();
+            let (wrong, mask) = (
+                u32::from(plan.lies()),
+                u32::from(plan.blanks()).wrapping_sub(1),
+            );
+            result
+                .iter_mut()
+                .for_each(|word| *word = (*word ^ wrong) & mask);
         }
         Ok(result)
     }

@@ -276,5 +276,5 @@ fn an_unknown_name_is_told_with_those_that_there_are() {
             "{text}"
         );
     }
-    assert!(!lockstep_opencl::devices().expect("devices").is_empty());
+    assert!(!lockstep_opencl::devices().expect("devices").0.is_empty());
 }
