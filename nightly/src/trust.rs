@@ -10,15 +10,13 @@ use xtask::command::{Failure, Outcome, on, root};
 use crate::checks::CHECKS;
 use crate::figures::record::{full_name, short_name};
 use crate::record::{self, Entry, Record};
-use crate::sources;
 
 /// The text below is rendered.
 const HEADING: &str = "\n## The record\n";
 
 const ABOUT: &str = "
 Cases and hours are sums over all runs; a fuzzer's hours are CPU time. The last column has the day
-and the commit of the last run on each CPU, and findings are those of these commits. A run whose day
-is in bold type tried the sources of this page; other runs tried older sources.
+and the commit of the last run on each CPU. A run tried the sources of its commit, not later ones.
 [record.json](trust/record.json) has the sums of each CPU.
 
 | check | what it does | cases | findings | hours | last runs |
@@ -32,7 +30,6 @@ fn render(page: &str, record: &Record) -> Outcome<String> {
         .ok_or_else(|| Failure::new(format!("docs/trust.md has no {:?}", HEADING.trim())))?;
     let mut page = [claims, HEADING, ABOUT].concat();
     for check in CHECKS {
-        let today = sources::hash(check.sources)?;
         let entries: Vec<_> = record.of(check.name).collect();
         let sums = match entries.is_empty() {
             true => "| |".to_owned(),
@@ -45,7 +42,7 @@ fn render(page: &str, record: &Record) -> Outcome<String> {
         };
         let runs: Vec<String> = entries
             .iter()
-            .map(|(cpu, entry)| last_run(cpu, entry, &today))
+            .map(|(cpu, entry)| last_run(cpu, entry))
             .collect();
         let runs = match runs.is_empty() {
             true => "no run is recorded".to_owned(),
@@ -60,16 +57,14 @@ fn render(page: &str, record: &Record) -> Outcome<String> {
     Ok(page)
 }
 
-/// The CPU as people call it, or else as the system does, the day and the commit. The sources of
-/// today are those with this hash.
-fn last_run(cpu: &str, entry: &Entry, today: &str) -> String {
+/// The CPU as people call it, or else as the system does, the day and the commit.
+fn last_run(cpu: &str, entry: &Entry) -> String {
     let cpu = full_name(&short_name(cpu)).unwrap_or(cpu);
-    let mark = if entry.sources == today { "**" } else { "" };
     let commit = match entry.commit.as_str() {
         "" => "a lost commit",
         commit => commit,
     };
-    format!("{cpu} {mark}{}{mark} {commit}", entry.date)
+    format!("{cpu} {} {commit}", entry.date)
 }
 
 fn page() -> PathBuf {
@@ -123,22 +118,18 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_its_cpu_its_day_and_its_commit_and_today_is_bold() {
+    fn a_run_has_its_cpu_its_day_and_its_commit() {
         let mut entry = Entry {
             date: "2026-11-22".to_owned(),
             commit: "f980bf850f".to_owned(),
-            sources: "a".to_owned(),
             ..Entry::default()
         };
         let zen4 = "AMD EPYC, family 25 model 17";
-        let of = last_run(zen4, &entry, "b");
+        let of = last_run(zen4, &entry);
         assert_eq!(of, "AMD EPYC (Zen 4) 2026-11-22 f980bf850f");
         entry.commit.clear();
-        let of = last_run("Intel Xeon, family 6 model 1", &entry, "a");
-        assert_eq!(
-            of,
-            "Intel Xeon, family 6 model 1 **2026-11-22** a lost commit"
-        );
+        let of = last_run("Intel Xeon, family 6 model 1", &entry);
+        assert_eq!(of, "Intel Xeon, family 6 model 1 2026-11-22 a lost commit");
     }
 
     /// A commit that nobody has stands for no code.
