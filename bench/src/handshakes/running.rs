@@ -2,6 +2,7 @@
 //! it.
 
 use std::fs::{self, File, Permissions};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -203,10 +204,36 @@ pub fn ended_with_us(program: &Path) -> Command {
     command
 }
 
-/// A port on which nobody listens now.
+/// Reserves a port for a server that sets `SO_REUSEADDR`, as servers do.
+///
+/// A connection to the port stays in `TIME_WAIT` for a minute. Meanwhile the kernel gives the port
+/// to nobody who asks for any port, be it another server of a test or a client.
 pub fn free_port() -> Result<u16, Failure> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|error| Failure::new(format!("no free port on 127.0.0.1: {error}")))
+    let reserve = || {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let client = TcpStream::connect(address)?;
+        // The end that closes first has the `TIME_WAIT`.
+        drop(listener.accept()?);
+        drop(client);
+        Ok(address.port())
+    };
+    reserve()
+        .map_err(|error: io::Error| Failure::new(format!("no free port on 127.0.0.1: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_gives_a_reserved_port_to_nobody_else() {
+        let reserved: Vec<u16> = (0..100).map(|_| free_port().unwrap()).collect();
+        // As many as there are ports for all.
+        for _ in 0..30_000 {
+            let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            assert!(!reserved.contains(&other.local_addr().unwrap().port()));
+        }
+        TcpListener::bind((Ipv4Addr::LOCALHOST, reserved[0])).unwrap();
+    }
 }
