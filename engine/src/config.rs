@@ -12,7 +12,7 @@ use lockstep_ops::{Backend, Shape};
 
 use crate::ia32cap::{self, Hidden};
 use crate::mistakes::{ConfigError, Mistakes};
-use crate::policy::{self, Batch, CHECK_EVERY, KEY_POOL, Lone, MAX_LOST};
+use crate::policy::{self, CHECK_EVERY, KEY_POOL, Lone, MAX_LOST};
 
 /// The configuration of an engine. `Default` is right for almost all programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,6 @@ pub struct Config {
     /// Maximum number of asynchronous jobs that are lost. Beyond it no job is paused. Default:
     /// [`MAX_LOST`]; no setting changes it.
     pub max_lost: usize,
-    /// Requests that wait for company. Default: RSA.
-    pub batch: Batch,
     /// Whether OpenSSL's own implementation serves requests that are alone. Default: where it was
     /// measured to be faster.
     pub lone: Lone,
@@ -106,7 +104,6 @@ impl Default for Config {
             slots: 0,
             max_async: 1024,
             max_lost: MAX_LOST,
-            batch: Batch::Rsa,
             lone: Lone::Auto,
             key_pool: KEY_POOL,
             check_every: CHECK_EVERY,

@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use lockstep_ops::Failed;
 
 use crate::declined::Declined;
+use crate::policy::Sharing;
 
 /// Runs batches of requests of one shape.
 pub(crate) trait Executor: Send + Sync + Sized + 'static {
@@ -35,9 +36,9 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
     /// Returns whether a request that is alone is declined.
     fn declines_lone(&self, shape: Self::Shape) -> bool;
 
-    /// Returns whether requests of this shape wait for others. Otherwise each is computed at once,
+    /// Returns when requests of this shape wait for others. Otherwise each is computed at once,
     /// alone.
-    fn shares_batches(&self, shape: Self::Shape) -> bool;
+    fn sharing(&self, shape: Self::Shape) -> Sharing;
 
     /// Returns whether workers help with requests that jobs have posted.
     fn wants_help(&self, shape: Self::Shape) -> bool;

@@ -68,7 +68,7 @@ pub use lockstep_ops::{
 };
 pub use mistakes::{ConfigError, Mistakes};
 pub use pause::{Manner, Server, serve_job};
-pub use policy::{Batch, Lone, lanes_bring_nothing};
+pub use policy::{Lone, lanes_bring_nothing};
 pub use queue::fair::Account;
 pub use queue::reply::Reply;
 pub use queue::service::{Look, Source};

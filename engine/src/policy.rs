@@ -3,11 +3,13 @@
 //! `docs/lab/pauses.md`.
 
 mod by_shape;
+mod company;
 
 use std::time::{Duration, Instant};
 
-pub use by_shape::{Batch, Lone, lanes_bring_nothing};
-pub(crate) use by_shape::{left_first, lone_is_slower, workers_help};
+pub use by_shape::{Lone, lanes_bring_nothing};
+pub(crate) use by_shape::{Sharing, left_first, lone_is_slower, workers_help};
+pub(crate) use company::Company;
 
 use crate::fault::{LONG_BATCHES, is_planted};
 

@@ -23,6 +23,7 @@ use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::{Answer, Executor};
 use crate::pause::{Manner, Server, serve_job};
+use crate::policy::Sharing;
 use crate::queue::state::Queue;
 use crate::sync::Arc;
 
@@ -154,10 +155,19 @@ impl<J: Job> Route<J> {
         caller: &C,
         shape: E::Shape,
     ) -> Route<J> {
-        match caller.job() {
-            _ if !queue.executor.shares_batches(shape) => Route::AtOnce,
-            None => Route::Block,
-            Some(job) => Route::Pause(job),
+        let in_company = |thread| queue.company.is_certain(thread, E::index(shape));
+        match queue.executor.sharing(shape) {
+            Sharing::Always => caller.job().map_or(Route::Block, Route::Pause),
+            Sharing::InCompany => {
+                let can_pause = |job: &J| job.can_pause() && queue.admits();
+                let job = caller
+                    .job()
+                    .filter(|job| in_company(job.thread()) && can_pause(job));
+                // A worker would have to serve a job with a callback.
+                let job = job.and_then(|mut job| (!job.has_callback()).then_some(job));
+                job.map_or(Route::AtOnce, Route::Pause)
+            }
+            Sharing::Never => Route::AtOnce,
         }
     }
 
@@ -278,7 +288,12 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
 
     fn post(&mut self, request: E::Request, thread: ThreadId) -> Result<Claim<E>, Answer<E>> {
         match self.queue.post(self.shape, request, thread) {
-            Ok(ticket) => Ok(self.claim(ticket, true)),
+            Ok(ticket) => {
+                if self.queue.executor.sharing(self.shape) == Sharing::Always {
+                    self.queue.company.pauses_long(thread);
+                }
+                Ok(self.claim(ticket, true))
+            }
             Err(declined) => Err(Err(declined)),
         }
     }

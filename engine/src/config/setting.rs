@@ -10,7 +10,7 @@ use lockstep_ops::Backend;
 
 use super::{BackendChoice, Config, Keys};
 use crate::mistakes::ConfigError;
-use crate::policy::{Batch, Lone};
+use crate::policy::Lone;
 
 /// A setting, as a row of the table that `docs/user/settings.md` prints.
 pub struct Setting {
@@ -25,8 +25,9 @@ pub struct Setting {
     set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
 }
 
-/// Names that were settings before 0.2.0.
-const GONE: [&str; 6] = [
+/// Names that were settings.
+const GONE: [&str; 7] = [
+    "batch",
     "check_every",
     "gather",
     "jobs_lead",
@@ -77,24 +78,6 @@ impl Setting {
                       always with 0, a job blocks its thread until it is served.",
             set: |config, setting, value| {
                 config.max_async = setting.number(value, 0, 1 << 20)?;
-                Ok(())
-            },
-        },
-        Setting {
-            name: "batch",
-            default: "rsa",
-            values: "`rsa` or `all`",
-            meaning: "Which operations wait for others, to share a batch: async jobs pause for \
-                      them, and threads gather. All others are computed at once, alone, because in \
-                      a server the wait costs clients more time than a batch saves. `all` is for \
-                      programs that sign, verify or agree in bulk. A server loses a job if a \
-                      client closes the connection while the job is paused.",
-            set: |config, setting, value| {
-                config.batch = match value {
-                    "rsa" => Batch::Rsa,
-                    "all" => Batch::All,
-                    _ => return Err(setting.refuses(value, "rsa or all")),
-                };
                 Ok(())
             },
         },

@@ -12,7 +12,6 @@ fn config(key: &str, value: &str) -> Result<Config, String> {
 fn settings_are_understood() {
     assert_eq!(config("slots", "3").unwrap().slots, 3);
     assert_eq!(config("max_async", "0").unwrap().max_async, 0);
-    assert_eq!(config("batch", "all").unwrap().batch, Batch::All);
     assert_eq!(config("lone", "stock").unwrap().lone, Lone::Stock);
     assert_eq!(
         config("backend", "none").unwrap().backend,

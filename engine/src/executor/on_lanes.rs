@@ -5,7 +5,7 @@ use lockstep_ops::{Backend, GuardedRequest, Lanes, Memory, Response, Shape};
 use super::{Executor, Member};
 use crate::config::Config;
 use crate::declined::Declined;
-use crate::policy::{self, Batch, Lone};
+use crate::policy::{self, Lone, Sharing};
 
 /// The lanes of this machine's CPUs, and the rules for the requests that they serve.
 pub(crate) struct OnLanes {
@@ -13,7 +13,6 @@ pub(crate) struct OnLanes {
     /// Whether these are for key encapsulation alone: there are no vectors, or they are disabled.
     only_kem: bool,
     lone: Lone,
-    batch: Batch,
     /// Maximum number of batches that run at a time.
     slots: usize,
 }
@@ -29,7 +28,6 @@ impl OnLanes {
             lanes,
             only_kem: false,
             lone: config.lone,
-            batch: config.batch,
             slots: config.slots,
         }
     }
@@ -109,8 +107,8 @@ impl Executor for OnLanes {
         policy::workers_help(shape, self.slots)
     }
 
-    fn shares_batches(&self, shape: Shape) -> bool {
-        self.batch.is_for(shape)
+    fn sharing(&self, shape: Shape) -> Sharing {
+        Sharing::of(shape)
     }
 
     fn memory(&self) -> Memory {

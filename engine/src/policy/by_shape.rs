@@ -38,30 +38,31 @@ pub(crate) fn left_first(shape: Shape) -> u32 {
     }
 }
 
-/// The requests that wait for company: jobs pause for them, and threads gather. All others are
-/// computed at once, alone.
+/// When the requests of a shape wait for others, to share a batch: jobs pause, and threads gather.
 ///
 /// A job that pauses waits for a whole turn of its event loop, and a thread waits for the threads
-/// to which it yields its CPU. All requests of a batch are answered together, so a server idles
-/// while their clients compute. The wait pays only where a batch saves more time than that, which
-/// is so for RSA. Measured, see `docs/lab/pauses.md`; the reasons are in
-/// `docs/decisions/jobs.md`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Batch {
-    /// RSA.
-    #[default]
-    Rsa,
-    /// All but key pairs, for which the pool fills the lanes. For programs that need throughput
-    /// more than short latency.
-    All,
+/// to which it yields its CPU. The wait pays only where a batch saves more time than that. Measured,
+/// see `docs/lab/pauses.md`; the reasons are in `docs/decisions/jobs.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Always. So does RSA.
+    Always,
+    /// Where the job's thread is [in company](super::Company). So do short operations.
+    InCompany,
+    /// Never. So do key pairs, for which the pool fills the lanes, and verifications, after which
+    /// clients close connections: a job that is paused then is lost.
+    Never,
 }
 
-impl Batch {
-    /// Returns whether requests of this shape wait for company.
-    pub(crate) fn is_for(self, shape: Shape) -> bool {
-        match self {
-            Batch::Rsa => shape.is_rsa(),
-            Batch::All => !matches!(shape, Shape::Keypair(_)),
+impl Sharing {
+    pub(crate) fn of(shape: Shape) -> Sharing {
+        match shape {
+            Shape::Rsa { .. } => Sharing::Always,
+            Shape::Keypair(_)
+            | Shape::EcdsaVerify(_)
+            | Shape::Ed25519Verify
+            | Shape::MlDsaVerify(_) => Sharing::Never,
+            _ => Sharing::InCompany,
         }
     }
 }
@@ -86,11 +87,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rsa_waits_for_company_and_where_a_setting_wants_it_more_does() {
+    fn rsa_always_waits_and_neither_key_pairs_nor_verifications_do() {
         for shape in Shape::ALL {
-            assert_eq!(Batch::Rsa.is_for(shape), shape.is_rsa(), "{shape:?}");
-            let is_keypair = shape.name().ends_with("-keygen");
-            assert_eq!(Batch::All.is_for(shape), !is_keypair, "{shape:?}");
+            let never = ["-keygen", "-verify"].map(|end| shape.name().ends_with(end));
+            let expected = match shape.is_rsa() {
+                true => Sharing::Always,
+                false if never.contains(&true) => Sharing::Never,
+                false => Sharing::InCompany,
+            };
+            assert_eq!(Sharing::of(shape), expected, "{shape:?}");
         }
     }
 

@@ -91,6 +91,10 @@ impl<E: Executor> Queue<E> {
         let thread = posted.thread_of(ticket.completion());
         let mut waits = Waits::default();
         posted.take(ticket.completion(), pass, most, slot.fill(&mut waits));
+        if let Some(thread) = thread {
+            let is_large = slot.jobs.len() >= this.executor.batch(shape) / 2;
+            this.company.met(thread, E::index(shape), is_large);
+        }
         let helped = thread.filter(|&thread| help && posted.has_pass(pass, thread));
         drop(posted);
         match (slot.jobs.len(), thread) {

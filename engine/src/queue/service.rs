@@ -18,7 +18,7 @@ use super::reply::Reply;
 use super::state::{Entry, Guard, Owner, Queue, Slot, State};
 use crate::executor::Executor;
 use crate::fault::{LOST_CALL, is_lost};
-use crate::policy::GLANCE;
+use crate::policy::{GLANCE, Sharing};
 use crate::sync::{Mutex, cpu_time, lock, now, wait};
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ impl<E: Executor> Queue<E> {
         shape: E::Shape,
         source: &mut impl Source,
     ) -> Guard<'a, E> {
-        if !self.executor.shares_batches(shape) {
+        if self.executor.sharing(shape) != Sharing::Always {
             return state;
         }
         let can_wait = |entry: &Entry<E>| match &entry.owner {

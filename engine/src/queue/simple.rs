@@ -10,7 +10,7 @@ use lockstep_ops::Failed;
 use crate::caller::{Caller as _, Thread, ThreadId};
 use crate::completion::{Notify, Waiter};
 use crate::executor::{Answer, Executor, Member};
-use crate::policy::{Gathering, Patience, Policy};
+use crate::policy::{Gathering, Patience, Policy, Sharing};
 use crate::queue::state::{Bounds, Lead, Owner, Queue};
 use crate::sync::{Arc, now};
 
@@ -19,6 +19,8 @@ pub(crate) const PANIC: i64 = i64::MAX;
 pub(crate) const HELD: i64 = i64::MAX - 1;
 /// The shape whose requests are computed at once.
 pub(crate) const AT_ONCE: usize = 2;
+/// The shape whose requests wait in company.
+pub(crate) const IN_COMPANY: usize = 3;
 
 #[derive(Default)]
 pub(crate) struct Simple {
@@ -48,7 +50,7 @@ impl Executor for Simple {
     type Response = i64;
     type Memory = ();
 
-    const SHAPES: &'static [usize] = &[0, 1, 2];
+    const SHAPES: &'static [usize] = &[0, 1, 2, 3];
 
     fn index(shape: usize) -> usize {
         shape
@@ -66,8 +68,12 @@ impl Executor for Simple {
         self.declines_lone
     }
 
-    fn shares_batches(&self, shape: usize) -> bool {
-        shape != AT_ONCE
+    fn sharing(&self, shape: usize) -> Sharing {
+        match shape {
+            AT_ONCE => Sharing::Never,
+            IN_COMPANY => Sharing::InCompany,
+            _ => Sharing::Always,
+        }
     }
 
     fn wants_help(&self, _: usize) -> bool {
@@ -188,7 +194,7 @@ impl Queue<Simple> {
         state.lead(shape, Some(own), Some(thread))
     }
 
-    /// Waits as this thread, and leaves as by `siglongjmp`.
+    /// Sharing as this thread, and leaves as by `siglongjmp`.
     pub(crate) fn wait_and_leave(&self, shape: usize, number: i64, thread: ThreadId) {
         let mut state = self.lock();
         self.comes_again(&mut state, thread);

@@ -17,7 +17,7 @@ use crate::caller::ThreadId;
 use crate::completion::{Completion, Waiter};
 use crate::declined::{Declined, StockGuard};
 use crate::executor::{Answer, Executor, Member};
-use crate::policy::{self, MOST_LOST, Pace, Policy, View};
+use crate::policy::{self, Company, MOST_LOST, Pace, Policy, View};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, now, thread};
 
 /// Requests of all shapes, the slots that serve them, and the workers.
@@ -40,6 +40,8 @@ pub(crate) struct Queue<E: Executor> {
     /// Idle workers sleep here.
     pub(super) assignment: Condvar,
     pub(super) job_queue: JobQueue<E>,
+    /// Notes of the jobs that pause.
+    pub(crate) company: Company,
     /// Values of [`Slot`] for batches that take none of the queue's slots, kept for their capacity.
     pub(super) spare: Mutex<Vec<Slot<E>>>,
     /// Threads that serve batches of the job queue for their own jobs: they take a CPU each, but no
@@ -226,6 +228,7 @@ impl<E: Executor> Queue<E> {
             start_thread: |start| start(),
             assignment: Condvar::new(),
             job_queue: JobQueue::new(),
+            company: Company::new(E::SHAPES.len()),
             spare: Mutex::default(),
             attending: Threads::default(),
             elsewhere: Threads::default(),

@@ -5,7 +5,7 @@ use lockstep_counters::Fallback;
 use super::fake::{End, Fake};
 use super::*;
 use crate::queue::exploration::{beside, explore};
-use crate::queue::simple::{AT_ONCE, Simple, queue};
+use crate::queue::simple::{AT_ONCE, IN_COMPANY, Simple, queue};
 use crate::queue::workers;
 
 fn job(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) -> Answer<Simple> {
@@ -33,6 +33,28 @@ fn a_job_that_computes_at_once_waits_for_nobody() {
         short(&queue, &Fake::job(), 3);
         assert_eq!(job(&queue, &Fake::job(), 4).unwrap(), -4);
         short(&queue, &Fake::job(), 5);
+        other.join().unwrap();
+        assert_eq!(queue.counters.paused(), 0);
+    });
+}
+
+/// Two threads, which may share the notes of their company, have an RSA request and a short one
+/// each. The short one may pause or not.
+#[test]
+fn jobs_in_company_get_their_answers() {
+    explore(|| {
+        let queue = queue(Simple::default(), 0, 8);
+        let both = |queue: &Arc<Queue<Simple>>, fake: &Fake, number| {
+            assert_eq!(job(queue, fake, number).unwrap(), -number);
+            let answer = Route::of(queue, fake, IN_COMPANY).serve(queue, fake, IN_COMPANY, number);
+            assert_eq!(answer.unwrap(), -number - IN_COMPANY as i64);
+        };
+        let other = beside(&queue, move |queue| {
+            let mut fake = Fake::job();
+            fake.thread = 2;
+            both(&queue, &fake, 1);
+        });
+        both(&queue, &Fake::job(), 2);
         other.join().unwrap();
         assert_eq!(queue.counters.paused(), 0);
     });

@@ -4,16 +4,16 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use lockstep_counters::Fallback;
-use lockstep_ops::operation::{Ed25519Sign, Ed25519Verify, Keygen};
-use lockstep_ops::{Backend, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Kem, KeyKind};
+use lockstep_ops::operation::{Ed25519Sign, Keygen};
+use lockstep_ops::{Backend, Ed25519Key, Ed25519SignInput, Kem, KeyKind};
 
 use super::fake::{End, Fake};
 use super::*;
 use crate::caller::{Pending, ThreadId};
 use crate::config::{BackendChoice, Config};
 use crate::pause::wait_for_another;
-use crate::policy::{Batch, Lone};
-use crate::queue::simple::{AT_ONCE, Simple, queue};
+use crate::policy::Lone;
+use crate::queue::simple::{AT_ONCE, IN_COMPANY, Simple, queue};
 use crate::queue::workers;
 
 /// Serves a number, whose right answer is its negative.
@@ -313,22 +313,33 @@ fn a_pooled_key_pair_needs_neither_pause_nor_room() {
 }
 
 #[test]
-fn a_job_does_not_pause_for_short_operations_unless_it_is_told_to() {
-    for (batch, pauses) in [(Batch::Rsa, 0), (Batch::All, 2)] {
-        let engine = engine(|config| config.batch = batch);
-        let input = Ed25519VerifyInput {
-            public: vec![1; 32],
-            message: vec![2].into(),
-            signature: vec![3; 64],
-        };
-        let outcome = engine.serve(Ed25519Verify, || Some(input), &Fake::job());
-        assert!(!matches!(outcome, Outcome::Done(true)));
-        let outcome = engine.serve(Ed25519Sign, || Some(key()), &Fake::job());
-        assert!(matches!(outcome, Outcome::Done(_)));
-        let counters = engine.metrics();
-        assert_eq!((counters.async_submitted, counters.batches), (pauses, 2));
-        assert_eq!((counters.unpaused, counters.fallbacks()), (0, 0));
+fn a_job_pauses_for_a_short_operation_in_company_only() {
+    let queue = queue(Simple::default(), 1, 8);
+    let route = |fake: &Fake| Route::of(&queue, fake, IN_COMPANY);
+    assert!(matches!(route(&Fake::job()), Route::AtOnce));
+    for _ in 0..4 {
+        assert_eq!(ask(&queue, &Fake::job(), 2).unwrap(), -2);
     }
+    assert!(matches!(route(&Fake::thread()), Route::AtOnce));
+    let mut fake = Fake::job();
+    fake.thread = 2;
+    assert!(matches!(route(&fake), Route::AtOnce), "on another thread");
+    let other = queue.post(IN_COMPANY, 5, ThreadId(1)).unwrap();
+    let paused = route(&Fake::job());
+    assert!(matches!(paused, Route::Pause(_)));
+    let answer = paused.serve(&queue, &Fake::job(), IN_COMPANY, 6);
+    assert_eq!(answer.unwrap(), -6 - IN_COMPANY as i64);
+    let answer = other.try_take().ok().unwrap();
+    assert_eq!(answer.unwrap(), -5 - IN_COMPANY as i64, "in the same batch");
+    fake = Fake::job();
+    fake.has_callback = true;
+    assert!(matches!(route(&fake), Route::AtOnce), "for no worker");
+    fake = Fake::job();
+    fake.can_pause = false;
+    assert!(matches!(route(&fake), Route::AtOnce), "it may not");
+    let _paused: Vec<_> = (0..8).map(|n| queue.post(0, n, ThreadId(1))).collect();
+    assert!(matches!(route(&Fake::job()), Route::AtOnce), "too many do");
+    assert_eq!(queue.counters.snapshot().unpaused, 0);
 }
 
 #[test]

@@ -86,8 +86,8 @@ fn every_curve_works_in_jobs_without_a_pause() {
 }
 
 #[test]
-fn openssl_speed_fills_lanes_with_curves_where_a_setting_wants_it() {
-    let place = Place::with_settings(&[("batch", "all")]);
+fn openssl_speed_fills_lanes_with_curves() {
+    let place = Place::new();
     for (algorithm, shape) in [
         ("ecdhx25519", "x25519"),
         ("ecdsap256", "p256-sign"),
@@ -96,7 +96,7 @@ fn openssl_speed_fills_lanes_with_curves_where_a_setting_wants_it() {
     ] {
         let finished = place
             .lockstep(&format!(
-                "speed -elapsed -seconds 1 -async_jobs 16 {algorithm}"
+                "speed -elapsed -seconds 1 -async_jobs 64 {algorithm}"
             ))
             .succeed();
         let counters = finished.counters();
@@ -403,36 +403,31 @@ fn jobs_of_curves_compute_at_once() {
     }
 }
 
+/// The first 16 compute at once, the 17th pauses on trial, and the others join.
 #[test]
-fn jobs_of_curves_pause_where_a_setting_wants_it() {
-    const JOBS: u64 = 32;
+fn jobs_of_curves_pause_where_many_do() {
+    const JOBS: u64 = 64;
     const ROUNDS: u64 = 10;
-    let place = Place::with_settings(&[("batch", "all")]);
+    const AT_ONCE: u64 = 16;
+    let place = Place::new();
     let program = place.compile("async");
-    for (key, verify) in [("p256", "p256-verify"), ("ed25519", "ed25519-verify")] {
-        let key = place.key(key);
+    for key in ["p256", "ed25519"] {
+        let file = place.key(key);
         let finished = place
-            .program(&program, &format!("fd {key} {JOBS} {ROUNDS}"))
+            .program(&program, &format!("fd {file} {JOBS} {ROUNDS}"))
             .with_lockstep()
             .succeed();
         let counters = finished.counters();
-        assert_eq!(
-            counters.of(verify),
-            JOBS * ROUNDS,
-            "{finished} {counters:?}"
-        );
-        // Each job pauses twice: to sign and to verify.
-        let paused = 2 * JOBS * ROUNDS;
+        for way in ["sign", "verify"] {
+            let served = counters.of(&format!("{key}-{way}"));
+            assert_eq!(served, JOBS * ROUNDS, "{finished} {counters:?}");
+        }
+        let paused = JOBS * ROUNDS - AT_ONCE;
         assert_eq!(counters.async_submitted, paused, "{finished} {counters:?}");
-        // The job that is resumed first finds the others there, both times.
-        assert_eq!(counters.batches, 2 * ROUNDS, "{finished} {counters:?}");
-        let finished = place
-            .program(&program, &format!("abandon {key} {JOBS} 1"))
-            .with_lockstep()
-            .succeed();
-        let counters = finished.counters();
+        // Each verification is a batch of its own: no job pauses for one.
+        let batches = AT_ONCE + ROUNDS + JOBS * ROUNDS;
+        assert_eq!(counters.batches, batches, "{finished} {counters:?}");
         assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
-        assert_eq!(counters.of(verify), 4, "{finished} {counters:?}");
     }
 }
 

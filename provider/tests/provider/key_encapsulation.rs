@@ -81,18 +81,19 @@ fn algorithm_keygen(algorithm: &str) -> String {
     shape(&name, "keygen")
 }
 
-/// Jobs compute secrets at once, or in common batches where a setting wants it.
+/// Jobs compute secrets at once, or in common batches where there are many.
 #[test]
-fn jobs_pause_for_secrets_where_a_setting_wants_it() {
-    for (batch, pauses) in [("rsa", 0), ("all", 32)] {
-        let place = Place::with_settings(&[("batch", batch)]);
+fn jobs_pause_for_secrets_where_many_do() {
+    // The first 16 of a side compute at once.
+    for (jobs, pauses) in [(16, 0), (64, 2 * 48)] {
+        let place = Place::new();
         let program = place.compile("encapsulate");
         for algorithm in GROUPS {
-            let run = place.program(&program, &format!("jobs {algorithm} 16"));
+            let run = place.program(&program, &format!("jobs {algorithm} {jobs}"));
             let run = run.with_lockstep().succeed();
             let counters = run.counters();
             for operation in ["server", "client"] {
-                assert_eq!(counters.of(&shape(algorithm, operation)), 16, "{run}");
+                assert_eq!(counters.of(&shape(algorithm, operation)), jobs, "{run}");
             }
             let counted = (counters.async_submitted, counters.unpaused);
             assert_eq!(counted, (pauses, 0), "{run}");
