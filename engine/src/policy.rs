@@ -4,12 +4,14 @@
 
 mod by_shape;
 mod company;
+mod strangers;
 
 use std::time::{Duration, Instant};
 
 pub use by_shape::{Lone, lanes_bring_nothing};
 pub(crate) use by_shape::{Sharing, left_first, lone_is_slower, workers_help};
 pub(crate) use company::Company;
+pub(crate) use strangers::Strangers;
 
 use crate::fault::{LONG_BATCHES, is_planted};
 

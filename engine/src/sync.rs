@@ -46,6 +46,19 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::ZERO
 }
 
+/// Returns the CPU time that all threads of the process have used. It is zero in a model, and where
+/// a filter of system calls refuses it.
+pub(crate) fn process_time() -> Duration {
+    #[cfg(not(loom))]
+    {
+        use rustix::time::{ClockId, DynamicClockId, clock_gettime_dynamic};
+        let time = clock_gettime_dynamic(DynamicClockId::Known(ClockId::ProcessCPUTime));
+        time.map_or(Duration::ZERO, |time| time.try_into().unwrap_or_default())
+    }
+    #[cfg(loom)]
+    Duration::ZERO
+}
+
 /// Sleeps on `condition` until it is notified.
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition

@@ -41,8 +41,8 @@ pub(crate) fn left_first(shape: Shape) -> u32 {
 /// When the requests of a shape wait for others, to share a batch: jobs pause, and threads gather.
 ///
 /// A job that pauses waits for a whole turn of its event loop, and a thread waits for the threads
-/// to which it yields its CPU. The wait pays only where a batch saves more time than that. Measured,
-/// see `docs/lab/pauses.md`; the reasons are in `docs/decisions/jobs.md`.
+/// to which it yields its CPU. The wait pays only where a batch saves more time than that.
+/// Measured, see `docs/lab/pauses.md`; the reasons are in `docs/decisions/jobs.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// Always. So does RSA.

@@ -3,8 +3,8 @@
 //! A thread is in company while its jobs pause for RSA, or while the last batch of the operation
 //! was at least half full. To find the latter out, one job pauses on trial now and then.
 //!
-//! The rule reads no clock and takes no lock. Threads beyond [`THREADS`] share notes. Then a job may
-//! pause where it need not, or compute alone where it need not; its answer is the same.
+//! The rule reads no clock and takes no lock. Threads beyond [`THREADS`] share notes. Then a job
+//! may pause where it need not, or compute alone where it need not; its answer is the same.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

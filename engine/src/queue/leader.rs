@@ -11,8 +11,8 @@ use crate::completion::Turn;
 use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Member};
 use crate::fault::{LOST_SLOT, LOST_WORKER, is_lost};
-use crate::policy::PATIENCE;
-use crate::sync::{Arc, now, yield_now};
+use crate::policy::{PATIENCE, Strangers};
+use crate::sync::{Arc, now, process_time, yield_now};
 
 impl<E: Executor> Queue<E> {
     /// Takes a batch, runs it, delivers the answers, and hands the slot on. Returns the answer to
@@ -62,26 +62,41 @@ impl<E: Executor> Queue<E> {
     }
 
     /// Lets requests gather, where there are signs that more will come: yields the CPU to the
-    /// threads that would bring them. Without such signs the leader does not yield. A yield with
-    /// nothing else to run returns at once, so an idle system pays nothing.
+    /// threads that would bring them. Without such signs the leader does not yield, nor for some
+    /// time after other processes have taken the CPU. A yield with nothing else to run returns at
+    /// once, so an idle system pays nothing.
     fn gather<'a>(&'a self, mut state: Guard<'a, E>, shape: E::Shape) -> Guard<'a, E> {
         let mut seen = self.view(state.line(shape));
+        if !self.policy.expects_company(&seen) || !state.line(shape).strangers.are_away() {
+            return state;
+        }
         let mut quiet = 0;
+        let (began, used) = (now(), process_time());
         for _ in 0..self.policy.yields() {
-            if quiet == PATIENCE || !self.policy.expects_company(&seen) {
-                break;
-            }
             drop(state);
             self.counters.yielded();
             yield_now();
             state = self.lock();
-            let now = self.view(state.line(shape));
-            quiet = if now.waiting > seen.waiting {
+            let line = state.line(shape);
+            let took = now() - began;
+            let is_long = Strangers::may_have_come(took, seen.pass_time);
+            if is_long
+                && line
+                    .strangers
+                    .note(took, process_time().saturating_sub(used))
+            {
+                break;
+            }
+            let next = self.view(line);
+            quiet = if next.waiting > seen.waiting {
                 0
             } else {
                 quiet + 1
             };
-            seen = now;
+            seen = next;
+            if quiet == PATIENCE || !self.policy.expects_company(&seen) {
+                break;
+            }
         }
         state
     }

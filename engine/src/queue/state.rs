@@ -17,7 +17,7 @@ use crate::caller::ThreadId;
 use crate::completion::{Completion, Waiter};
 use crate::declined::{Declined, StockGuard};
 use crate::executor::{Answer, Executor, Member};
-use crate::policy::{self, Company, MOST_LOST, Pace, Policy, View};
+use crate::policy::{self, Company, MOST_LOST, Pace, Policy, Strangers, View};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, now, thread};
 
 /// Requests of all shapes, the slots that serve them, and the workers.
@@ -92,6 +92,8 @@ pub(super) struct Line<E: Executor> {
     pub(super) view: View,
     /// Rate of the requests that a source brings.
     pub(super) pace: Pace,
+    /// Experience with the yields of leaders.
+    pub(super) strangers: Strangers,
 }
 
 pub(super) struct Entry<E: Executor> {
@@ -197,6 +199,7 @@ impl<E: Executor> Queue<E> {
         let lines = E::SHAPES.iter().map(|&shape| Line {
             shape,
             pace: Pace::new(now()),
+            strangers: Strangers::default(),
             view: View {
                 pass: executor.pass(shape),
                 batch: executor.batch(shape),

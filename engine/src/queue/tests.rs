@@ -82,6 +82,29 @@ fn a_lone_request_runs_at_once_without_a_yield() {
 }
 
 #[test]
+fn a_leader_does_not_yield_where_strangers_took_the_cpu() {
+    let queue = queue(Simple::default(), 2, 8);
+    let yields = || {
+        let mut state = queue.lock();
+        let view = &mut state.line(1).view;
+        // It expects company, and no yield is long.
+        (view.last, view.pass_time) = (2, Duration::from_secs(100));
+        drop(state);
+        assert_eq!(queue.ask(1, 1).unwrap(), -2);
+        queue.counters.snapshot().yields
+    };
+    assert_eq!(yields(), 2);
+    let mut state = queue.lock();
+    let strangers = &mut state.line(1).strangers;
+    assert!(strangers.note(Duration::from_millis(3), Duration::ZERO));
+    drop(state);
+    for _ in 0..8 {
+        assert_eq!(yields(), 2);
+    }
+    assert_eq!(yields(), 4);
+}
+
+#[test]
 fn two_threads_run_in_parallel_on_two_slots() {
     let queue = queue(Simple::default(), 2, 8);
     queue.executor.gate.close();
