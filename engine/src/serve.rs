@@ -4,9 +4,10 @@
 //! - An operation of a thread with a low priority is declined: the thread would hold up others.
 //! - A key pair comes from the pool, if that has one.
 //! - A short operation is computed at once on the calling thread, past the queue: to wait for
-//!   company takes longer than a batch saves. If OpenSSL is faster with a lone operation, the engine
-//!   declines it. A job whose thread is in company waits ([`Company`](crate::policy::Company)), and
-//!   so does RSA. An operation that waits shares batches:
+//!   company takes longer than a batch saves. If OpenSSL is faster with a lone operation, the
+//!   engine declines it. A job whose thread is in company waits
+//!   ([`Company`](crate::policy::Company)), and so does RSA. An operation that waits shares
+//!   batches:
 //! - If a thread blocks, an operation that would run alone is declined if OpenSSL is faster.
 //!   Otherwise the thread joins the [queue](crate::queue).
 //! - A job posts its request and pauses. When it is resumed, it leads the requests that its thread
