@@ -43,6 +43,9 @@ pub trait Server {
         waker: Box<dyn Notify>,
     ) -> Result<Self::Claim, Self::Answer>;
 
+    /// Notes that a job has paused and was resumed, before it attends to its request.
+    fn resumed(&mut self) {}
+
     /// Serves a posted request. Returns the claim if another thread serves it already.
     fn attend(&mut self, claim: Self::Claim) -> Result<Self::Answer, Self::Claim>;
 
@@ -106,7 +109,10 @@ fn attend<S: Server>(server: &mut S, job: &impl Job, request: S::Request) -> S::
         Err(answer) => return answer,
     };
     let pending = match job.give_way(Box::new(claim)) {
-        Paused::Resumed(pending) => pending,
+        Paused::Resumed(pending) => {
+            server.resumed();
+            pending
+        }
         Paused::Unwakeable(pending) => {
             server.count(Unpaused::Descriptor);
             pending

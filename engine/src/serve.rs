@@ -290,12 +290,7 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
 
     fn post(&mut self, request: E::Request, thread: ThreadId) -> Result<Claim<E>, Answer<E>> {
         match self.queue.post(self.shape, request, thread) {
-            Ok(ticket) => {
-                if self.queue.executor.sharing(self.shape) == Sharing::Always {
-                    self.queue.company.pauses_long(thread);
-                }
-                Ok(self.claim(ticket, true))
-            }
+            Ok(ticket) => Ok(self.claim(ticket, true)),
             Err(declined) => Err(Err(declined)),
         }
     }
@@ -308,6 +303,12 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
         match Queue::submit(self.queue, self.shape, request, waker) {
             Ok(ticket) => Ok(self.claim(ticket, false)),
             Err(declined) => Err(Err(declined)),
+        }
+    }
+
+    fn resumed(&mut self) {
+        if self.queue.executor.sharing(self.shape) == Sharing::Always {
+            self.queue.company.paused_long(self.caller.thread());
         }
     }
 
@@ -354,6 +355,9 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
     fn block(&mut self, request: E::Request) -> Answer<E> {
         let (queue, shape) = (self.queue, self.shape);
         let thread = self.caller.thread();
+        if queue.executor.sharing(shape) != Sharing::Always {
+            return serve_at_once(queue, self.caller, shape, request);
+        }
         let served = self
             .caller
             .with_room(|| queue.enqueue(shape, request, thread));

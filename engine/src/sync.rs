@@ -46,17 +46,17 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::ZERO
 }
 
-/// Returns the CPU time that all threads of the process have used. It is zero in a model, and where
-/// a filter of system calls refuses it.
-pub(crate) fn process_time() -> Duration {
+/// Returns the CPU time that all threads of the process have used. `None` in a model, and where a
+/// filter of system calls refuses it.
+pub(crate) fn process_time() -> Option<Duration> {
     #[cfg(not(loom))]
     {
         use rustix::time::{ClockId, DynamicClockId, clock_gettime_dynamic};
         let time = clock_gettime_dynamic(DynamicClockId::Known(ClockId::ProcessCPUTime));
-        time.map_or(Duration::ZERO, |time| time.try_into().unwrap_or_default())
+        time.ok()?.try_into().ok()
     }
     #[cfg(loom)]
-    Duration::ZERO
+    None
 }
 
 /// Sleeps on `condition` until it is notified.

@@ -52,20 +52,11 @@ const PLANTED: &[&str] = &["data-race", "lost-thread", "lost-worker", "lost-job"
 /// The engine's fault points.
 const FAULTS: &[&str] = &["--features", "fault-injection"];
 
-/// Settings of the runs, in turn.
-const SETTINGS: &[[(&str, &str); 2]] = &[
-    settings("2", "all"),
-    settings("1", "all"),
-    settings("4", "rsa"),
-    settings("1", "rsa"),
-];
+/// Slots of the runs, in turn.
+const SLOTS: &[&str] = &["2", ONE_SLOT, "4"];
 
-const fn settings(slots: &'static str, batch: &'static str) -> [(&'static str, &'static str); 2] {
-    [("LOCKSTEP_SLOTS", slots), ("LOCKSTEP_BATCH", batch)]
-}
-
-/// With these a thread needs to be woken most often.
-const ONE_SLOT: &[(&str, &str); 2] = &SETTINGS[1];
+/// With this a thread needs to be woken most often.
+const ONE_SLOT: &str = "1";
 
 /// Runs it for as long as it is given.
 pub fn night(share: &Share) -> Outcome<Ran> {
@@ -87,8 +78,8 @@ pub fn night(share: &Share) -> Outcome<Ran> {
     };
     let mut on_lanes = 0;
     loop {
-        let settings = &SETTINGS[work.next as usize % SETTINGS.len()];
-        let ended = program.run(RUN, settings, None)?;
+        let slots = SLOTS[work.next as usize % SLOTS.len()];
+        let ended = program.run(RUN, slots, None)?;
         work.cases += ended.rounds;
         work.next += 1;
         on_lanes += ended.on_lanes;
@@ -232,12 +223,7 @@ impl Program {
         })
     }
 
-    fn run(
-        &self,
-        time: Duration,
-        settings: &[(&str, &str)],
-        planted: Option<&str>,
-    ) -> Outcome<Ended> {
+    fn run(&self, time: Duration, slots: &str, planted: Option<&str>) -> Outcome<Ended> {
         let mut command = Command::new(&self.path);
         command
             .arg(time.as_secs().to_string())
@@ -249,7 +235,7 @@ impl Program {
             .env("OPENSSL_CONF", self.directory.join("openssl.cnf"))
             .env("LOCKSTEP_LONE", "lanes")
             .env("LOCKSTEP_STATS_DIR", "no")
-            .envs(settings.iter().copied())
+            .env("LOCKSTEP_SLOTS", slots)
             .env("TSAN_OPTIONS", OPTIONS);
         if let Some(planted) = planted {
             command.env("LOCKSTEP_PLANT", planted);
@@ -264,7 +250,7 @@ impl Program {
         let finding = || {
             let how = status.map_or("it hangs".to_owned(), |status| status.to_string());
             let lines: Vec<&str> = output.lines().take(60).collect();
-            format!("{settings:?}: {how}\n{}", lines.join("\n"))
+            format!("{slots} slots: {how}\n{}", lines.join("\n"))
         };
         Ok(Ended {
             rounds: number("rounds"),

@@ -28,51 +28,74 @@ const MOST_DOUBLINGS: u32 = 8;
 const MOST_SINCE: u32 = (FIRST_TRIAL << MOST_DOUBLINGS) + 1;
 
 /// The notes of all threads.
-pub(crate) struct Company(Box<[Notes]>);
+pub(crate) struct Company {
+    lines: Box<[Line]>,
+    /// Number of lines for each thread.
+    each: usize,
+}
 
-/// The notes of a thread, on cache lines of their own.
+/// Words on a cache line of their own, and of the one that is fetched with it.
 #[repr(align(128))]
-struct Notes {
+struct Line([AtomicU32; 32]);
+
+/// The words of a thread.
+#[derive(Clone, Copy)]
+struct Notes<'a>(&'a [Line]);
+
+impl<'a> Notes<'a> {
+    fn word(self, number: usize) -> &'a AtomicU32 {
+        &self.0[number / 32].0[number % 32]
+    }
+
     /// Number of short requests that may pause since RSA requests have.
-    credit: AtomicU32,
-    /// The [`Note`] of each shape.
-    shapes: Box<[AtomicU32]>,
+    fn credit(self) -> &'a AtomicU32 {
+        self.word(0)
+    }
+
+    /// The [`Note`] of a shape.
+    fn of(self, shape: usize) -> &'a AtomicU32 {
+        self.word(1 + shape)
+    }
 }
 
 impl Company {
     pub(crate) fn new(shapes: usize) -> Company {
-        let notes = |_| Notes {
-            credit: AtomicU32::new(0),
-            shapes: (0..shapes).map(|_| AtomicU32::new(0)).collect(),
-        };
-        Company((0..THREADS).map(notes).collect())
+        let each = (1 + shapes).div_ceil(32);
+        let line = |_| Line([const { AtomicU32::new(0) }; 32]);
+        Company {
+            lines: (0..THREADS * each).map(line).collect(),
+            each,
+        }
     }
 
-    fn of(&self, thread: ThreadId) -> &Notes {
+    fn of(&self, thread: ThreadId) -> Notes<'_> {
         // The addresses of two threads' memory differ in the middle.
         let mixed = thread.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        &self.0[mixed as usize % THREADS]
+        let first = mixed as usize % THREADS * self.each;
+        Notes(&self.lines[first..first + self.each])
     }
 
     /// Returns whether a job with a short request pauses, and notes the request.
     pub(crate) fn is_certain(&self, thread: ThreadId, shape: usize) -> bool {
-        let Notes { credit, shapes } = self.of(thread);
-        let left = credit.load(Ordering::Relaxed);
-        credit.store(left.saturating_sub(1), Ordering::Relaxed);
-        let asked = update(&shapes[shape], Note::asked);
+        let notes = self.of(thread);
+        let left = notes.credit().load(Ordering::Relaxed);
+        if let Some(less) = left.checked_sub(1) {
+            notes.credit().store(less, Ordering::Relaxed);
+        }
+        let asked = update(notes.of(shape), Note::asked);
         left > 0 || asked.pauses()
     }
 
-    /// Notes that a job of this thread has posted an RSA request, and pauses.
-    pub(crate) fn pauses_long(&self, thread: ThreadId) {
-        let credit = &self.of(thread).credit;
+    /// Notes that a job of this thread has paused for RSA.
+    pub(crate) fn paused_long(&self, thread: ThreadId) {
+        let credit = self.of(thread).credit();
         let more = credit.load(Ordering::Relaxed) + SHORT_FOR_ONE;
         credit.store(more.min(MOST_SHORT), Ordering::Relaxed);
     }
 
-    /// Notes that the thread has taken a batch of posted requests, of which `is_large` many.
+    /// Notes that the thread has taken a batch of posted requests, which was large or not.
     pub(crate) fn met(&self, thread: ThreadId, shape: usize, is_large: bool) {
-        update(&self.of(thread).shapes[shape], |note| note.met(is_large));
+        update(self.of(thread).of(shape), |note| note.met(is_large));
     }
 }
 
@@ -186,15 +209,15 @@ mod tests {
     #[test]
     fn two_short_requests_pause_for_each_of_rsa() {
         let company = Company::new(1);
-        company.pauses_long(THREAD);
+        company.paused_long(THREAD);
         let other = (2..).map(ThreadId).find(|&other| {
-            let places = [THREAD, other].map(|thread| company.of(thread) as *const Notes);
+            let places = [THREAD, other].map(|thread| company.of(thread).0.as_ptr());
             places[0] != places[1]
         });
         assert!(!company.is_certain(other.unwrap(), 0), "on another thread");
         let asked = [(); 3].map(|()| company.is_certain(THREAD, 0));
         assert_eq!(asked, [true, true, false]);
-        (0..1000).for_each(|_| company.pauses_long(THREAD));
+        (0..1000).for_each(|_| company.paused_long(THREAD));
         for asked in 0..2 * MOST_SHORT {
             company.met(THREAD, 0, false);
             assert_eq!(company.is_certain(THREAD, 0), asked < MOST_SHORT);

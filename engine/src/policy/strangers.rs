@@ -28,30 +28,33 @@ impl Strangers {
         away
     }
 
-    /// Returns whether a yield takes long enough to be worth a look at the process's CPU time.
-    pub(crate) fn may_have_come(took: Duration, pass_time: Duration) -> bool {
-        took > pass_time / 4
+    /// Returns whether other processes have taken most of the time of yields. `None` if they were
+    /// too short to tell, or the process's CPU time meanwhile, which `used` returns, is not known.
+    pub(crate) fn came(
+        took: Duration,
+        pass_time: Duration,
+        used: impl FnOnce() -> Option<Duration>,
+    ) -> Option<bool> {
+        if took <= pass_time / 4 {
+            return None;
+        }
+        Some(used()? < took / 2)
     }
 
-    /// Notes yields that took a time, in which the process used some CPU time. Returns whether
-    /// strangers have taken most of it.
-    pub(crate) fn note(&mut self, took: Duration, used: Duration) -> bool {
-        let came = used < took / 2;
+    /// Notes whether other processes have taken most of the time in which a leader yielded.
+    pub(crate) fn note(&mut self, came: bool) {
         if came {
             self.without = FIRST_BATCHES << self.met;
             self.met = (self.met + 1).min(MOST_DOUBLINGS);
         } else {
             self.met = self.met.saturating_sub(1);
         }
-        came
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    const LONG: Duration = Duration::from_millis(3);
 
     /// Returns the number of batches that begin without yields.
     fn without(strangers: &mut Strangers) -> usize {
@@ -63,21 +66,25 @@ mod tests {
         let mut strangers = Strangers::default();
         for expected in [8, 16, 32, 64, 128, 256, 256] {
             assert_eq!(without(&mut strangers), 0);
-            assert!(strangers.note(LONG, LONG / 3));
+            strangers.note(true);
             assert_eq!(without(&mut strangers), expected);
         }
         for _ in 0..6 {
-            assert!(!strangers.note(LONG, LONG));
+            strangers.note(false);
             assert!(strangers.are_away());
         }
-        assert!(strangers.note(LONG, Duration::ZERO));
+        strangers.note(true);
         assert_eq!(without(&mut strangers), 8);
     }
 
     #[test]
-    fn a_short_yield_needs_no_look() {
-        let pass = Duration::from_millis(1);
-        assert!(Strangers::may_have_come(pass, pass));
-        assert!(!Strangers::may_have_come(pass / 5, pass));
+    fn strangers_have_come_if_the_process_used_less_than_half_of_a_long_time() {
+        let ms = Duration::from_millis;
+        let came = |took, used| Strangers::came(took, ms(4), || used);
+        assert_eq!(came(ms(3), Some(ms(1))), Some(true));
+        assert_eq!(came(ms(3), Some(ms(2))), Some(false));
+        assert_eq!(came(ms(3), None), None);
+        let too_short = Strangers::came(ms(1), ms(4), || panic!("it asks the system"));
+        assert_eq!(too_short, None);
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct PostedRequest<E: Executor> {
     /// Time at which its thread posted. Consecutive requests of one thread have the time of the
     /// first of them: reading the clock costs a short request more than a percent of its time.
     pub since: Instant,
-    thread: ThreadId,
+    pub thread: ThreadId,
 }
 
 impl<E: Executor> JobQueue<E> {

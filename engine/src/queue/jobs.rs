@@ -134,6 +134,10 @@ impl<E: Executor> Queue<E> {
     /// request already, the answer is dropped when it comes, and the permit is given back then.
     pub(crate) fn abandon(&self, shape: E::Shape, ticket: Ticket<Answer<E>>) {
         let post = self.job_queue.of(shape).remove(ticket.completion());
+        if let Some(post) = &post {
+            // A job that was lost on trial has shown no company.
+            self.company.met(post.thread, E::index(shape), false);
+        }
         // Both hold the completion, and with it the permit.
         drop((ticket, post));
     }

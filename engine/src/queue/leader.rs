@@ -70,33 +70,32 @@ impl<E: Executor> Queue<E> {
         if !self.policy.expects_company(&seen) || !state.line(shape).strangers.are_away() {
             return state;
         }
-        let mut quiet = 0;
-        let (began, used) = (now(), process_time());
+        let (mut quiet, mut began, mut strangers) = (0, None, None);
         for _ in 0..self.policy.yields() {
             drop(state);
+            // The system adds up all threads, so the lock is free meanwhile.
+            let &mut (since, used) = began.get_or_insert_with(|| (now(), process_time()));
             self.counters.yielded();
             yield_now();
+            let came = Strangers::came(now() - since, seen.pass_time, || {
+                Some(process_time()?.saturating_sub(used?))
+            });
+            strangers = came.or(strangers);
             state = self.lock();
-            let line = state.line(shape);
-            let took = now() - began;
-            let is_long = Strangers::may_have_come(took, seen.pass_time);
-            if is_long
-                && line
-                    .strangers
-                    .note(took, process_time().saturating_sub(used))
-            {
-                break;
-            }
-            let next = self.view(line);
+            let next = self.view(state.line(shape));
             quiet = if next.waiting > seen.waiting {
                 0
             } else {
                 quiet + 1
             };
             seen = next;
-            if quiet == PATIENCE || !self.policy.expects_company(&seen) {
+            let is_vain = quiet == PATIENCE || came == Some(true);
+            if is_vain || !self.policy.expects_company(&seen) {
                 break;
             }
+        }
+        if let Some(came) = strangers {
+            state.line(shape).strangers.note(came);
         }
         state
     }

@@ -38,8 +38,7 @@ fn a_job_that_computes_at_once_waits_for_nobody() {
     });
 }
 
-/// Two threads, which may share the notes of their company, have an RSA request and a short one
-/// each. The short one may pause or not.
+/// Two threads have an RSA request and a short one each, which pauses since the other has.
 #[test]
 fn jobs_in_company_get_their_answers() {
     explore(|| {

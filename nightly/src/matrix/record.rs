@@ -253,7 +253,7 @@ that the tree had changes that were not committed.
 | commands | keys of all kinds made, written, read, used to sign, verify, decrypt and derive by the `openssl` command, and messages enciphered, each result checked by OpenSSL alone and the reverse |
 | handshakes | TLS 1.2 and 1.3, servers with the module and clients without it and the reverse, with each kind of certificate and group; protocol, cipher, group and signature must be the same, and so must the alerts for key shares that are bad |
 | references | keys that the key daemon holds, each kind of them: the `openssl` command signs and serves TLS with the references, also in async jobs; without the module the same is done with the keys |
-| async | `openssl speed -async_jobs 16` |
+| async | `openssl speed -async_jobs 64` |
 | server | HAProxy with async jobs, with keys and with a reference, under clients; Debian has none for OpenSSL 4.0, there it is one of HAProxy's sources |
 | evp_test | OpenSSL's own vectors for public keys and ML-KEM, with a libcrypto that is built from sources of the same series |
 | costs | `lockstep-bench costs`, for a moment; it differs only where it fails. [The benchmarks](../benchmarks/README.md#what-gains-nothing) have the figures |

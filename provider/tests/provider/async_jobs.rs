@@ -103,13 +103,13 @@ fn openssl_speed_fills_lanes_with_curves() {
         let counters = finished.counters();
         assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
         assert!(counters.of(shape) > 1000, "{finished} {counters:?}");
-        // Of eight lanes, or of four portable ones.
-        let (fill, least) = (counters.average_fill(), if has_ifma() { 4.0 } else { 3.0 });
+        // Of eight lanes, or of four portable ones; verifications are alone.
+        let (fill, least) = (counters.average_fill(), if has_ifma() { 4.0 } else { 1.5 });
         assert!(
             fill >= least,
             "{fill:.2} in a pass: {finished} {counters:?}"
         );
-        println!("speed -async_jobs 16 {algorithm}: {fill:.2} in a pass");
+        println!("speed -async_jobs 64 {algorithm}: {fill:.2} in a pass");
     }
 }
 
@@ -274,8 +274,10 @@ fn lost_jobs_cost_only_their_stacks() {
             "{context}"
         );
         if way == "fd" {
-            // Nobody served the lost ones, most of which had paused for their key exchange.
-            assert!(counters.of("x25519") < 100, "{context}");
+            // Nobody served the lost ones: the signature of the last handshake. Some were lost in
+            // their key exchange, on trial.
+            let agreed = counters.of("x25519");
+            assert!((LOST - 50..=LOST + 2).contains(&agreed), "{context}");
             assert_eq!(counters.of("rsa2048"), 1, "{context}");
         }
     }
