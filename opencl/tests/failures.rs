@@ -124,9 +124,9 @@ fn a_device_of_which_all_calls_fail_is_told_and_leaves_little_behind() {
 /// A private key goes to no device but the one that was named before a platform failed.
 #[test]
 fn a_broken_platform_changes_no_number() {
-    if common::device().is_none() {
+    let Some(_alone) = common::device() else {
         return;
-    }
+    };
     let open = |number, name| {
         Device::open_planted(name, |plan| {
             plan.double();
@@ -146,9 +146,9 @@ fn a_broken_platform_changes_no_number() {
 
 #[test]
 fn a_device_is_opened_or_the_failure_of_each_call_is_told() {
-    if common::device().is_none() {
+    let Some(_alone) = common::device() else {
         return;
-    }
+    };
     let mut failed = BTreeSet::new();
     for number in 0.. {
         assert!(number < MOST_CALLS, "no end");
@@ -266,9 +266,9 @@ fn work_that_needs_more_memory_is_refused() {
 
 #[test]
 fn an_unknown_name_is_told_with_those_that_there_are() {
-    if common::device().is_none() {
+    let Some(_alone) = common::device() else {
         return;
-    }
+    };
     for name in ["", "opencl", "opencl:", "opencl:99", "cuda:0"] {
         let text = Device::open(name).expect_err("no such device").to_string();
         assert!(
