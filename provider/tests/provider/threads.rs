@@ -6,8 +6,8 @@ use crate::worker::Jobs;
 const THREADS: usize = 16;
 const PER_THREAD: usize = 60;
 
-/// Requests of sixteen threads in a pass of four, on average, at least. Beside other busy processes,
-/// as in a run of all tests, leaders do not yield: fewer meet.
+/// Requests of sixteen threads in a pass of four, on average, at least. Beside other busy
+/// processes, as in a run of all tests, leaders do not yield: fewer meet.
 const FILL: f64 = 2.0;
 
 #[test]
